@@ -1,0 +1,148 @@
+"""Rooflines of a cluster: when is a layer compute-bound, and what does that cap?
+
+The five questions of every strategy: count FLOPs, count bytes, divide by rates, compare, solve for the knob.
+Nouns of the answers live here: the layer, and the seconds of its two passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scaling_lib.job import Job
+from scaling_lib.ledger import Ledger, Part
+from scaling_lib.model import TransformerConfig, attention_params, mlp_params
+from scaling_lib.units import maximum, minimum
+
+
+def critical_intensity(peak: Any, egress: Any) -> Any:
+    """FLOPs a chip can do while it sends one byte: alpha = C / W, FLOP/byte.
+
+    Equation: eq-alpha. peak: FLOP/s dense. egress: byte/s of one participant. Source: JAX Scaling Book, chapter 5.
+    """
+    return peak / egress
+
+
+def mfu_cap(t_math: Any, t_comms: Any) -> Any:
+    """Largest fraction of peak when communication hides behind compute: min(1, T_math / T_comms).
+
+    Equation: eq-mfu-cap. Seconds in, a fraction out.
+    """
+    return minimum(1.0, t_math / t_comms)
+
+
+def strong_scaling_speedup(t_math: Any, t_comms: Any, factor: Any) -> Any:
+    """Speed-up of `factor` times more chips at a fixed batch, when compute divides and communication does not.
+
+    Equation: eq-strong-scaling. Seconds at the starting size; T = max(T_math, T_comms) before and after.
+    """
+    return maximum(t_math, t_comms) / maximum(t_math / factor, t_comms)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer as the rooflines see it.
+
+    weights: elements that are multiplied (P). gathers: pairs of an activation gather and a reduce-scatter under TP in
+    the forward pass (1 an MLP, 2 a full layer). d_model: D.
+    """
+
+    form: str
+    weights: int
+    gathers: int
+    d_model: int
+
+    @property
+    def effective_d_ff(self) -> float:
+        """Width F of the two-matmul layer with the same ratio of FLOPs to TP traffic: P / (2 D gathers)."""
+        return self.weights / (2 * self.d_model * self.gathers)
+
+
+def layer(model: TransformerConfig, form: str) -> Layer:
+    """The layer of a model in one of three forms: "two-matmul" 2DF, "gated" 3DF, "full" MLP and attention.
+
+    Raises ValueError for another form.
+    """
+    if form == "two-matmul":
+        return Layer(form, 2 * model.d_model * model.d_ff, 1, model.d_model)
+    if form == "gated":
+        return Layer(form, 3 * model.d_model * model.d_ff, 1, model.d_model)
+    if form == "full":
+        return Layer(form, mlp_params(model) + attention_params(model), 2, model.d_model)
+    raise ValueError(f"unknown layer form {form!r}: use two-matmul, gated or full")
+
+
+def layer_of(job: Job) -> Layer:
+    """The layer of a job in the form it names."""
+    return layer(job.model, job.layer)
+
+
+def layer_flops(job: Job) -> Ledger:
+    """Matmul FLOPs of one layer on one chip in one step: 2 P B/(X Y) forward, twice that backward.
+
+    Equation: eq-layer-flops. Attention scores are left out here, so compute is understated at long sequences.
+    """
+    forward = 2 * layer_of(job).weights * job.tokens_per_rank / job.plan.tp
+    return Ledger(
+        "FLOPs of one layer on one chip",
+        "FLOP",
+        (
+            Part("forward/matmuls", forward, "2 P B/(X Y)"),
+            Part("backward/input gradient", forward, "2 P B/(X Y)"),
+            Part("backward/weight gradient", forward, "2 P B/(X Y)"),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one layer on one chip in one step, each pass apart.
+
+    Communication is taken to overlap with the compute of its own pass; latency is left out.
+    """
+
+    forward_math: Any
+    forward_comms: Any
+    backward_math: Any
+    backward_comms: Any
+
+    @property
+    def math(self) -> Any:
+        """Seconds of compute, both passes."""
+        return self.forward_math + self.backward_math
+
+    @property
+    def comms(self) -> Any:
+        """Seconds of communication, both passes."""
+        return self.forward_comms + self.backward_comms
+
+    @property
+    def bound(self) -> Any:
+        """Least seconds with perfect overlap inside each pass."""
+        return maximum(self.forward_math, self.forward_comms) + maximum(self.backward_math, self.backward_comms)
+
+    @property
+    def mfu_cap(self) -> Any:
+        """Largest fraction of peak: compute over the bound; min(1, T_math/T_comms) when both passes have one ratio."""
+        return self.math / self.bound
+
+    @property
+    def compute_bound(self) -> Any:
+        """Whether communication hides in both passes."""
+        return (self.forward_math >= self.forward_comms) & (self.backward_math >= self.backward_comms)
+
+
+def times_of(job: Job, forward_comms: Any, backward_comms: Any) -> Times:
+    """Times of a job's layer, given the seconds its communication takes in each pass."""
+    flops = layer_flops(job)
+    return Times(flops["forward"] / job.peak, forward_comms, flops["backward"] / job.peak, backward_comms)
+
+
+def weight_bytes(job: Job) -> Any:
+    """Bytes of one layer's weights in the TP slice that a chip multiplies: P / Y elements."""
+    return layer_of(job).weights * job.element_bytes / job.plan.tp
+
+
+def gradient_bytes(job: Job) -> Any:
+    """Bytes of one layer's gradients in that slice, as sent on the wire."""
+    return layer_of(job).weights * job.recipe.grad_wire / job.plan.tp
