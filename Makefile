@@ -1,0 +1,57 @@
+# `make` lists the targets. Each of them first makes, or repairs, the environment of its Python version.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
+endif
+RUN = $(shell $(PYTHON) tools/environment.py --where 2>/dev/null)
+
+.PHONY: help book serve notebooks test check lint types site lab lock clean env
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@echo "  Settings: PYTHON=python3.13  PORT=8123  SERVE=0 (book: build only)  CHROMIUM=/path (browser tests)"
+
+book: env  ## build the book and serve it on a loopback port
+	@$(RUN) tools/site.py build
+ifneq ($(SERVE),0)
+	@$(RUN) tools/site.py serve
+endif
+
+serve: env  ## serve what was built before
+	@$(RUN) tools/site.py serve
+
+notebooks: env  ## execute the chapters whose sources changed: book/src/*.md -> book/*.ipynb
+	@$(RUN) tools/notebooks.py
+
+test: env  ## prove everything: lint, types, tests, notebooks, site, browser
+	@$(RUN) tools/verify.py
+
+check: env  ## the quick part of `make test`: lint, types and the tests without notebooks and browser
+	@$(RUN) tools/verify.py --quick
+
+lint: env  ## style of the code (ruff)
+	@$(RUN) -m ruff check .
+
+types: env  ## types of the code (mypy, strict)
+	@$(RUN) -m mypy
+
+site: env  ## only build the book, into _build/html
+	@$(RUN) tools/site.py build
+
+lab: env  ## open the chapters in JupyterLab
+	@cd book && ../$(RUN) -m jupyter lab
+
+lock: env  ## renew constraints.txt and environment.yml from pyproject.toml
+	@$(RUN) tools/lock.py
+
+clean:  ## delete everything that can be made again
+	rm -rf .venv .cache _build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# The check of the interpreter stands here because nothing else can report that there is none.
+env:
+	@$(PYTHON) -c '' 2>/dev/null || { echo "No usable Python named '$(PYTHON)'. Install Python 3.11 or newer, or name one: PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) tools/environment.py
