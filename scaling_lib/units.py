@@ -77,7 +77,11 @@ _COMPOUND = {
     "GPU-hour": "GPU*h",
     "GPU-hours": "GPU*h",
 }
-_NUMBER = re.compile(r"\s*([-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*\Z", re.DOTALL)
+# commas only between groups of three digits: "1,5 GB" is refused, not read as 15 GB
+_NUMBER = re.compile(
+    r"\s*([-+]?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d+)*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)(?![\d,._])\s*(.*?)\s*\Z",
+    re.DOTALL,
+)
 _EXAMPLES = {
     "byte": "80 GB",
     "byte/second": "450 GB/s",
