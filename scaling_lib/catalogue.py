@@ -69,7 +69,7 @@ def figure(entry: Mapping[str, Any], key: str, unit: str, where: str) -> float:
         raise CatalogueError(
             f'{where}: figure {key!r} is missing; write {key} = {{ value = "…", source = "…", date = "…", kind = "…" }}'
         )
-    lacking = [k for k in _REQUIRED if k not in table]
+    lacking = [k for k in _REQUIRED if table.get(k) in (None, "")]
     if lacking:
         raise CatalogueError(
             f"{where}: figure {key!r} lacks {', '.join(lacking)}; every figure says value, source, date, kind"
@@ -85,12 +85,19 @@ def figure(entry: Mapping[str, Any], key: str, unit: str, where: str) -> float:
     return value
 
 
+def _positive(value: float, key: str, where: str) -> float:
+    """The value, which later divides. Raises CatalogueError when it is zero."""
+    if value == 0:
+        raise CatalogueError(f"{where}: figure {key!r} is zero, and times are divided by it; write what the sheet says")
+    return value
+
+
 def bandwidth(entry: Mapping[str, Any], key: str, where: str, direction: str, per: str | None = None) -> float:
     """A bandwidth in bytes/s that states its direction (and, on a link, per what).
 
     Raises CatalogueError when the direction is absent or another one: "both" is twice an egress.
     """
-    value = figure(entry, key, "B/s", where)
+    value = _positive(figure(entry, key, "B/s", where), key, where)
     said = entry[key].get("direction")
     if said != direction:
         raise CatalogueError(
@@ -104,7 +111,7 @@ def bandwidth(entry: Mapping[str, Any], key: str, where: str, direction: str, pe
 
 def peak(entry: Mapping[str, Any], key: str, where: str) -> float:
     """A peak in FLOP/s that says it is dense. Raises CatalogueError otherwise: a sparse peak is twice the dense one."""
-    value = figure(entry, key, "FLOP/s", where)
+    value = _positive(figure(entry, key, "FLOP/s", where), key, where)
     if entry[key].get("dense") is not True:
         raise CatalogueError(
             f"{where}: peak {key!r} must say dense = true; data sheets often print the sparse figure, twice it"
