@@ -15,7 +15,7 @@ from scaling_lib import catalogue
 from scaling_lib.catalogue import CatalogueError
 from scaling_lib.ledger import Ledger, Part
 
-CONVENTIONS = ("6N", "matmul", "causal", "full")
+CONVENTIONS = ("6N", "matmul", "causal", "full", "megatron")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def flops_per_token(config: TransformerConfig, seq_len: Any = None, convention: 
     """Training FLOPs per token, forward and backward, without recomputation.
 
     convention: "6N" (six per active parameter), "matmul" (six per multiplied parameter), "causal" (matmul and
-    attention over half the sequence: Megatron, MaxText), "full" (attention over all of it: PaLM, torchtitan).
+    attention over half the sequence: MaxText), "full" (attention over all of it: PaLM, torchtitan), "megatron" (causal
+    as Megatron-LM counts it: without the router of a mixture, with the latent norms of MLA; equal to causal otherwise).
     Raises ValueError for another convention, or when attention is counted and seq_len (tokens) is missing.
     """
     if convention not in CONVENTIONS:
@@ -169,7 +170,15 @@ def flops_per_token(config: TransformerConfig, seq_len: Any = None, convention: 
         return 6 * matmul_params(config)
     if seq_len is None:
         raise ValueError(f"convention {convention!r} counts attention: give seq_len in tokens, or use '6N' or 'matmul'")
-    return 6 * matmul_params(config) + attention_flops_per_token(config, seq_len, convention == "causal")
+    flops = 6 * matmul_params(config) + attention_flops_per_token(config, seq_len, convention != "full")
+    return flops + 6 * _megatron_extra_params(config) if convention == "megatron" else flops
+
+
+def _megatron_extra_params(config: TransformerConfig) -> int:
+    """Weights that Megatron-LM's counter adds to the multiplied ones: MLA's latent norms, less the router."""
+    latent = config.mla.q_lora_rank + config.mla.kv_lora_rank if config.mla else 0
+    router = config.d_model * config.moe.n_experts if config.moe else 0
+    return config.n_layers * latent - config.n_moe_layers * router
 
 
 def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
@@ -230,6 +239,8 @@ def from_hugging_face(name: str, config: Mapping[str, Any]) -> TransformerConfig
             f"{where}: model_type {kind!r} is not supported ({', '.join(_HF_TYPES)}); write a TOML entry instead"
         )
 
+    _refuse_uncounted(config, where)
+
     def whole(*keys: str, default: int | None = None) -> int:
         key = next((k for k in keys if config.get(k) is not None), None)
         if key is None and default is not None:
@@ -243,8 +254,8 @@ def from_hugging_face(name: str, config: Mapping[str, Any]) -> TransformerConfig
             whole(experts),
             whole("num_experts_per_tok"),
             whole("moe_intermediate_size", "intermediate_size"),
-            int(config.get("n_shared_experts") or 0),
-            int(config.get("first_k_dense_replace") or 0),
+            catalogue.whole(config, "n_shared_experts", where, 0) if config.get("n_shared_experts") else 0,
+            catalogue.whole(config, "first_k_dense_replace", where, 0) if config.get("first_k_dense_replace") else 0,
         )
         if experts
         else None
@@ -261,12 +272,32 @@ def from_hugging_face(name: str, config: Mapping[str, Any]) -> TransformerConfig
         whole("vocab_size"),
         gated=True,
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        max_seq_len=whole("max_position_embeddings", default=1) if "max_position_embeddings" in config else None,
+        max_seq_len=whole("max_position_embeddings") if "max_position_embeddings" in config else None,
         qk_norm=kind in ("qwen3", "qwen3_moe"),
-        qkv_bias=kind == "qwen2" or bool(config.get("attention_bias", False)),
+        qkv_bias=kind == "qwen2",
         moe=moe,
         mla=mla,
     )
+
+
+# key of a config.json -> the only value this library counts; any other changes the parameters
+_HF_COUNTED = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "decoder_sparse_step": 1,
+    "moe_layer_freq": 1,
+    "mlp_only_layers": [],
+}
+
+
+def _refuse_uncounted(config: Mapping[str, Any], where: str) -> None:
+    """Raise CatalogueError for a setting that adds or moves weights in a way this library does not count."""
+    for key, counted in _HF_COUNTED.items():
+        if config.get(key, counted) not in (counted, None):
+            raise CatalogueError(
+                f"{where}: {key} = {config[key]!r} is not counted by this library, only {counted!r}; "
+                "write a TOML entry for the nearest model it counts"
+            )
 
 
 def read_hugging_face(path: str | Path) -> TransformerConfig:
@@ -284,7 +315,5 @@ def read_hugging_face(path: str | Path) -> TransformerConfig:
 
 
 def model(name: str) -> TransformerConfig:
-    """A model of the catalogue by name, or of a config.json by path. Raises CatalogueError that lists near names."""
-    if name.endswith(".json"):
-        return read_hugging_face(name)
+    """A model of the catalogue by name. Raises CatalogueError that lists near names."""
     return config_from(name, catalogue.find("models", name))
