@@ -1,0 +1,211 @@
+"""Pictures as SVG text: deterministic, light, readable in light and dark pages, with a text alternative.
+
+Runs without matplotlib, so that a slider in the browser can redraw in milliseconds. Ink is the page's own text
+colour (currentColor); series colours are those of Okabe and Ito, told apart with any colour vision, and differ in
+dash too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from scaling_lib.units import digits
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("", "7 4", "2 3", "9 3 2 3", "4 4", "1 4")
+WIDTH, HEIGHT = 640, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 18, 34, 52
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its label with unit, its ends, and whether it is logarithmic."""
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(
+                f"axis {self.label!r} from {self.low} to {self.high}: low must be below high, and above 0 on a log axis"
+            )
+
+    def place(self, value: float) -> float:
+        """Position of a value, 0 at the low end and 1 at the high end, kept inside."""
+        if self.log:
+            part = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            part = (value - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, part))
+
+    def ticks(self) -> list[float]:
+        """Round values along the axis."""
+        if self.log:
+            steps = (1, 2, 5) if math.log10(self.high / self.low) < 2.5 else (1,)
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            marks = [s * 10.0**d for d in decades for s in steps]
+        else:
+            raw = (self.high - self.low) / 5
+            step = next(
+                s * 10.0 ** math.floor(math.log10(raw))
+                for s in (1, 2, 5, 10)
+                if s * 10.0 ** math.floor(math.log10(raw)) >= raw
+            )
+            marks = [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+        return [m for m in marks if self.low * (1 - 1e-9) <= m <= self.high * (1 + 1e-9)]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line through points (x, y)."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A labelled point."""
+
+    x: float
+    y: float
+    label: str
+
+
+def number(value: float) -> str:
+    """A coordinate with two decimals, the same on every machine."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def tick_label(value: float) -> str:
+    """A short axis label: 2000 -> "2k", 1e6 -> "1M"."""
+    for step, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= step:
+            return f"{value / step:g}{letter}"
+    return f"{float(digits(value).replace(',', '')):g}"
+
+
+def svg(title: str, description: str, body: str, width: float = WIDTH, height: float = HEIGHT) -> str:
+    """An SVG picture that scales to its column and reads its title and description aloud."""
+    size = f'viewBox="0 0 {number(width)} {number(height)}" style="max-width:{number(width)}px;width:100%;height:auto"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="figure" {size} role="img" '
+        f'aria-label="{escape(title)}. {escape(description)}" '
+        f'font-family="sans-serif" font-size="13" fill="currentColor"><title>{escape(title)}</title>'
+        f"<desc>{escape(description)}</desc>{body}</svg>"
+    )
+
+
+def text(x: float, y: float, content: str, anchor: str = "start", extra: str = "") -> str:
+    """A line of text in the page's own ink."""
+    return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"{extra}>{escape(content)}</text>'
+
+
+def stroke(
+    x1: float,
+    y1: float,
+    x2: float,
+    y2: float,
+    colour: str = "currentColor",
+    width: float = 1,
+    dash: str = "",
+    opacity: float = 1,
+) -> str:
+    """A straight line."""
+    ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
+    extra = (f' stroke-dasharray="{dash}"' if dash else "") + (f' stroke-opacity="{opacity:g}"' if opacity < 1 else "")
+    return f'<line {ends} stroke="{colour}" stroke-width="{width:g}"{extra}/>'
+
+
+def line_chart(
+    title: str, description: str, x: Axis, y: Axis, series: Sequence[Series], marks: Sequence[Mark] = ()
+) -> str:
+    """Lines over two axes, each named at its end, with labelled points. Returns SVG text."""
+    if not series:
+        raise ValueError(f"chart {title!r} has no series: give at least one")
+    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def at(px: float, py: float) -> tuple[float, float]:
+        return _LEFT + x.place(px) * width, _TOP + (1 - y.place(py)) * height
+
+    body = [text(_LEFT, 16, title, extra=' font-weight="600"'), _grid(x, y, width, height)]
+    for i, line in enumerate(series):
+        points = " ".join(f"{number(a)},{number(b)}" for a, b in (at(*p) for p in line.points))
+        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        body.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5"'
+            + (f' stroke-dasharray="{dash}"' if dash else "")
+            + "/>"
+        )
+    body.append(_legend(series))
+    for mark in marks:
+        mx, my = at(mark.x, mark.y)
+        anchor, dx = ("end", -9) if mx > _LEFT + 0.6 * width else ("start", 9)
+        body.append(
+            f'<circle cx="{number(mx)}" cy="{number(my)}" r="5" fill="none" stroke="currentColor" stroke-width="2"/>'
+        )
+        body.append(text(mx + dx, my - 8 if my > _TOP + 24 else my + 18, mark.label, anchor, ' font-weight="600"'))
+    return svg(title, description, "".join(body))
+
+
+def _grid(x: Axis, y: Axis, width: float, height: float) -> str:
+    """Grid lines, tick labels and axis labels."""
+    parts = []
+    for tick in x.ticks():
+        px = _LEFT + x.place(tick) * width
+        parts.append(stroke(px, _TOP, px, _TOP + height, opacity=0.13))
+        parts.append(text(px, _TOP + height + 18, tick_label(tick), "middle"))
+    for tick in y.ticks():
+        py = _TOP + (1 - y.place(tick)) * height
+        parts.append(stroke(_LEFT, py, _LEFT + width, py, opacity=0.13))
+        parts.append(text(_LEFT - 8, py + 4, tick_label(tick), "end"))
+    parts.append(text(_LEFT + width / 2, HEIGHT - 10, x.label, "middle"))
+    parts.append(text(0, 0, y.label, "middle", f' transform="translate(16 {number(_TOP + height / 2)}) rotate(-90)"'))
+    return "".join(parts)
+
+
+def _legend(series: Sequence[Series]) -> str:
+    """Names with their stroke, in the upper right corner."""
+    parts = []
+    for i, line in enumerate(series):
+        y = _TOP + 16 + 18 * i
+        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        parts.append(
+            f'<line x1="{WIDTH - 52}" y1="{y - 4}" x2="{WIDTH - 22}" y2="{y - 4}" stroke="{colour}" stroke-width="2.5"'
+            + (f' stroke-dasharray="{dash}"' if dash else "")
+            + "/>"
+        )
+        parts.append(text(WIDTH - 58, y, line.name, "end"))
+    return "".join(parts)
+
+
+def bar_chart(
+    title: str, description: str, bars: Sequence[tuple[str, float, str]], limit: tuple[float, str] | None = None
+) -> str:
+    """Horizontal bars (name, value, text), with a labelled limit line. Returns SVG text."""
+    if not bars:
+        raise ValueError(f"chart {title!r} has no bars: give at least one")
+    top = max([*(value for _, value, _ in bars), limit[0] if limit else 0.0]) or 1.0
+    left, right, row = 190, 130, 26
+    width, height = WIDTH - left - right, _TOP + row * len(bars) + 20
+    body = [text(0, 16, title, extra=' font-weight="600"')]
+    for i, (name, value, label) in enumerate(bars):
+        y, size = _TOP + row * i, max(0.0, value / top) * width
+        body.append(text(left - 8, y + 15, name, "end"))
+        body.append(f'<rect x="{left}" y="{number(y)}" width="{number(size)}" height="{row - 7}" fill="{COLOURS[0]}"/>')
+        body.append(text(left + size + 6, y + 15, label))
+    if limit:
+        x = left + limit[0] / top * width
+        body.append(stroke(x, _TOP - 8, x, height - 16, COLOURS[1], 2, "5 3"))
+        body.append(text(x, height - 2, limit[1], "middle"))
+    return svg(title, description, "".join(body), WIDTH, height + 4)
+
+
+def log_range(low: float, high: float, count: int = 60) -> list[float]:
+    """`count` values from low to high in equal ratios."""
+    return [low * (high / low) ** (i / (count - 1)) for i in range(count)]
