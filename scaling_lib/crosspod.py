@@ -11,7 +11,7 @@ from scaling_lib import collectives, roofline
 from scaling_lib.job import Job
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.roofline import Times
-from scaling_lib.units import ceil_div, maximum
+from scaling_lib.units import ceil_div
 
 
 def critical_pod_tokens(peak: Any, chip_egress: Any, pp: Any = 1) -> Any:
@@ -78,7 +78,7 @@ def is_compute_bound(job: Job) -> Any:
 def critical_batch(job: Job) -> Any:
     """The knob: batch in tokens at which backward compute equals the all-reduce across pods. Zero within one pod."""
     now = times(job)
-    return maximum(job.batch_tokens * now.backward_comms / now.backward_math, 0.0)
+    return job.batch_tokens * now.backward_comms / now.backward_math
 
 
 def _outer_hop(job: Job) -> Any:

@@ -5,6 +5,7 @@ Ranks are laid out with TP innermost, then CP, then DP (EP inside it), PP outerm
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,6 +159,16 @@ def _closest_divisor(n: int, wanted: float) -> int:
     return min(divisors(n), key=lambda d: (abs(d - wanted), d))
 
 
+def _fitting_tp(job: Job) -> int:
+    """The TP degree nearest to the plan's that divides heads, d_ff and a switched domain, and suits the KV heads."""
+    m, cluster = job.model, job.cluster
+    common = math.gcd(m.n_heads, m.d_ff)
+    if cluster.levels[0].topology == "switch" and len(cluster.levels) > 1:
+        common = math.gcd(common, cluster.domain)
+    fitting = [d for d in divisors(common) if m.n_kv_heads % d == 0 or d % m.n_kv_heads == 0]
+    return min(fitting, key=lambda d: (abs(d - job.plan.tp), d))
+
+
 def check(job: Job) -> list[Violation]:
     """Every rule a job breaks, fatal ones first, each with what to change; empty when it may run.
 
@@ -174,15 +185,15 @@ def _check_values(job: Job) -> list[Violation]:
     plan, found = job.plan, []
     for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "micro_batch"):
         value = getattr(plan, name)
-        if value != int(value) or value < 1:
+        if not value >= 1 or value == math.inf or value != int(value):
             found.append(Violation("degree", True, f"{name} = {value}", "use a whole number of at least 1"))
     for name, value, least in (
         ("chips", job.chips, 1),
         ("batch_tokens", job.batch_tokens, 1),
         ("seq_len", job.seq_len, 1),
     ):
-        if not value >= least:
-            found.append(Violation("degree", True, f"{name} = {value}", f"use at least {least}"))
+        if not least <= value < math.inf:
+            found.append(Violation("degree", True, f"{name} = {value}", f"use a number of at least {least}"))
     for name, value, known in (
         ("zero", plan.zero, (0, 1, 2, 3)),
         ("recompute", plan.recompute, RECOMPUTE),
@@ -231,7 +242,7 @@ def _check_sizes(job: Job) -> list[Violation]:
                 "domain",
                 True,
                 f"TP {plan.tp} does not divide the domain of {cluster.domain} chips, so groups straddle it",
-                f"use TP {_closest_divisor(cluster.domain, plan.tp)}",
+                f"use TP {_fitting_tp(job)}",
             )
         )
     return found
@@ -256,7 +267,7 @@ def _check_model(job: Job) -> list[Violation]:
                 "heads",
                 True,
                 f"{m.n_heads} attention heads do not divide by TP {plan.tp}",
-                f"use TP {_closest_divisor(m.n_heads, plan.tp)}",
+                f"use TP {_fitting_tp(job)}",
             )
         )
     elif m.n_kv_heads % plan.tp and plan.tp % m.n_kv_heads:
@@ -265,7 +276,7 @@ def _check_model(job: Job) -> list[Violation]:
                 "heads",
                 True,
                 f"{m.n_kv_heads} key-value heads and TP {plan.tp} do not divide one another",
-                f"use TP {_closest_divisor(m.n_kv_heads, plan.tp)}",
+                f"use TP {_fitting_tp(job)}",
             )
         )
     if m.d_ff % plan.tp:
@@ -274,7 +285,7 @@ def _check_model(job: Job) -> list[Violation]:
                 "d_ff",
                 True,
                 f"d_ff {m.d_ff} does not divide by TP {plan.tp}",
-                f"use TP {_closest_divisor(m.d_ff, plan.tp)}",
+                f"use TP {_fitting_tp(job)}",
             )
         )
     if m.n_layers % (plan.pp * plan.virtual_stages):
@@ -295,7 +306,7 @@ def _check_model(job: Job) -> list[Violation]:
                 "experts",
                 True,
                 f"EP {plan.ep} must divide {m.moe.n_experts} experts and dp x cp = {plan.shard_group}",
-                f"use EP {_closest_divisor(m.moe.n_experts, plan.ep)}",
+                f"use EP {_closest_divisor(math.gcd(m.moe.n_experts, int(plan.shard_group)), plan.ep)}",
             )
         )
     return found

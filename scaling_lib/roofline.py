@@ -77,12 +77,20 @@ def layer_of(job: Job) -> Layer:
     return layer(job.model, job.layer)
 
 
+def forward_flops(weights: Any, batch: Any, dp: Any, tp: Any) -> Any:
+    """Forward matmul FLOPs of one layer on one chip in one step: 2 P B / (X Y). Equation: eq-layer-flops.
+
+    weights: elements that are multiplied (P). batch: tokens. dp, tp: degrees.
+    """
+    return 2 * weights * batch / (dp * tp)
+
+
 def layer_flops(job: Job) -> Ledger:
     """Matmul FLOPs of one layer on one chip in one step: 2 P B/(X Y) forward, twice that backward.
 
-    Equation: eq-layer-flops. Attention scores are left out here, so compute is understated at long sequences.
+    Attention scores are left out here, so compute is understated at long sequences.
     """
-    forward = 2 * layer_of(job).weights * job.tokens_per_rank / job.plan.tp
+    forward = forward_flops(layer_of(job).weights, job.batch_tokens, job.plan.shard_group, job.plan.tp)
     return Ledger(
         "FLOPs of one layer on one chip",
         "FLOP",
