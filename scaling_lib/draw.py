@@ -149,7 +149,7 @@ def line_chart(
         body.append(
             f'<circle cx="{number(mx)}" cy="{number(my)}" r="5" fill="none" stroke="currentColor" stroke-width="2"/>'
         )
-        body.append(text(mx + dx, my - 8 if my > _TOP + 24 else my + 18, mark.label, anchor, ' font-weight="600"'))
+        body.append(text(mx + dx, my + 20 if my < HEIGHT - _BOTTOM - 24 else my - 12, mark.label, anchor, ' font-weight="600"'))
     return svg(title, description, "".join(body))
 
 
