@@ -15,6 +15,7 @@ from scaling_lib.precision import BYTES, RECIPES, Recipe
 from scaling_lib.units import show
 
 RECOMPUTE = ("none", "selective", "full")
+ATTENTION = ("flash", "unfused")
 SCHEDULES = (
     "gpipe",
     "1f1b",
@@ -38,6 +39,9 @@ class ParallelPlan:
 
     dp: data-parallel replicas, the group that ZeRO shards over (with cp). zero: stage 0 to 3; 3 is FSDP.
     virtual_stages: model chunks a device (interleaving). micro_batch: sequences a microbatch.
+    attention: "flash" keeps no scores, "unfused" writes them to memory, with dropout masks, as GPT-3 era code did.
+    checkpoints_per_layer: layer inputs kept when recompute is "full"; 0.5 keeps one for two layers.
+    prefetch: layers gathered ahead under ZeRO 3.
     dp_axes, tp_axes: torus axes that the data and tensor groups use; None takes the rule of `torus_axes`.
     """
 
@@ -51,6 +55,9 @@ class ParallelPlan:
     micro_batch: Any = 1
     schedule: str = "1f1b"
     recompute: str = "none"
+    attention: str = "flash"
+    checkpoints_per_layer: Any = 1
+    prefetch: Any = 1
     sequence_parallel: bool = True
     reshard_after_forward: bool = True
     dp_axes: int | None = None
@@ -175,8 +182,8 @@ def check(job: Job) -> list[Violation]:
     For one plan (whole numbers), not a grid. Memory is not looked at here: see memory.ledger.
     """
     found = [*_check_values(job)]
-    if not found:  # the other rules divide by these
-        found = [*_check_sizes(job), *_check_model(job), *_check_batch(job), *_check_pipeline(job)]
+    if not any(v.fatal for v in found):  # the other rules divide by these
+        found += [*_check_sizes(job), *_check_model(job), *_check_batch(job), *_check_pipeline(job)]
     return sorted(found, key=lambda v: not v.fatal)
 
 
@@ -194,9 +201,18 @@ def _check_values(job: Job) -> list[Violation]:
     ):
         if not least <= value < math.inf:
             found.append(Violation("degree", True, f"{name} = {value}", f"use a number of at least {least}"))
+    if not 0 < plan.checkpoints_per_layer < math.inf:
+        what = f"checkpoints_per_layer = {plan.checkpoints_per_layer}"
+        found.append(Violation("recompute", True, what, "use a number above 0, such as 1, 2 or 0.5"))
+    elif plan.checkpoints_per_layer != 1 and plan.recompute != "full":
+        what = f"checkpoints_per_layer = {plan.checkpoints_per_layer} without full recomputation has no effect"
+        found.append(Violation("recompute", False, what, 'use recompute "full"'))
+    if not 0 <= plan.prefetch < math.inf or plan.prefetch != int(plan.prefetch):
+        found.append(Violation("degree", True, f"prefetch = {plan.prefetch}", "use a whole number of at least 0"))
     for name, value, known in (
         ("zero", plan.zero, (0, 1, 2, 3)),
         ("recompute", plan.recompute, RECOMPUTE),
+        ("attention", plan.attention, ATTENTION),
         ("schedule", plan.schedule, SCHEDULES),
         ("layer", job.layer, LAYER_FORMS),
     ):

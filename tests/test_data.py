@@ -25,6 +25,7 @@ UNIT_OF = {
     "price": "USD/s",
     "span": "s",
     "effective_time": "",
+    "share": "",
     "size": "B",
     "time": "s",
     "interval": "s",
