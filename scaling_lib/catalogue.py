@@ -58,6 +58,16 @@ def find(stem: str, name: str) -> dict[str, Any]:
     return entry
 
 
+def only(entry: Any, allowed: Iterable[str], where: str) -> None:
+    """Raise CatalogueError for a key nobody reads: a misspelt optional key would silently mean its default."""
+    if not isinstance(entry, Mapping):
+        raise CatalogueError(f"{where}: {entry!r} is no table; write it as one, see scaling_lib/data for examples")
+    known = (*allowed, "name", "note")
+    unknown = [key for key in entry if key not in known]
+    if unknown:
+        raise CatalogueError(f"{where}: unknown key {unknown[0]!r}: {near(unknown[0], known)}")
+
+
 def figure(entry: Mapping[str, Any], key: str, unit: str, where: str) -> float:
     """The figure `key` of an entry as an SI float.
 

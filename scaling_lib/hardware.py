@@ -132,6 +132,7 @@ class Hop:
 def chip_from(name: str, entry: Mapping[str, Any]) -> Chip:
     """A chip from its data-sheet table. Raises CatalogueError for what is missing or ambiguous."""
     where_ = f"chip {name}"
+    catalogue.only(entry, ("vendor", "peak", "hbm", "hbm_bandwidth", "tdp", "traps"), where_)
     peaks = entry.get("peak")
     if not isinstance(peaks, Mapping) or not peaks:
         raise CatalogueError(f"{where_}: no peak; write [{name}.peak] with at least bf16")
@@ -145,8 +146,12 @@ def chip_from(name: str, entry: Mapping[str, Any]) -> Chip:
     )
 
 
+_LEVEL_KEYS = ("topology", "size", "shape", "wrap", "egress", "latency", "in_network_reduction", "rails")
+
+
 def level_from(entry: Mapping[str, Any], where_: str) -> Level:
     """One level from its table. Raises CatalogueError for what is missing or ambiguous."""
+    catalogue.only(entry, _LEVEL_KEYS, where_)
     name = str(entry.get("name", "?"))
     where_ = f"{where_}, level {name}"
     topology = catalogue.choice(entry, "topology", where_, ("switch", "torus"))
@@ -172,6 +177,7 @@ def level_from(entry: Mapping[str, Any], where_: str) -> Level:
 def cluster_from(name: str, entry: Mapping[str, Any], chips: Mapping[str, Chip] | None = None) -> Cluster:
     """A cluster from its table; its chip comes from `chips` first, else from the product's catalogue."""
     where_ = f"cluster {name}"
+    catalogue.only(entry, ("chip", "levels", "max_chips"), where_)
     key = str(entry.get("chip", ""))
     levels = tuple(level_from(level, where_) for level in entry.get("levels", ()))
     if not levels:

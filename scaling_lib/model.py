@@ -184,6 +184,7 @@ def _megatron_extra_params(config: TransformerConfig) -> int:
 def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
     """A model from its table. Raises CatalogueError for what is missing or of the wrong kind."""
     where = f"model {name}"
+    catalogue.only(entry, (*TransformerConfig.__dataclass_fields__, "linear_bias", "source", "date", "kind"), where)
     for key in ("source", "date", "kind"):
         if not entry.get(key):
             raise CatalogueError(f"{where}: {key} is missing; every model says source, date and kind")
