@@ -3,7 +3,7 @@
 >>> from scaling_lib import *
 >>> h100 = cluster("dgx-h100")
 >>> show(dp.critical_tokens(h100.chip.flops("bf16"), h100.egress(8)), "token/chip")
-'2,200 token/chip'
+'2,200 tokens/chip'
 """
 
 from __future__ import annotations

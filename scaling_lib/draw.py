@@ -46,14 +46,14 @@ class Axis:
     def ticks(self) -> list[float]:
         """Round values along the axis."""
         if self.log:
-            steps = (1, 2, 5) if math.log10(self.high / self.low) < 2.5 else (1,)
+            steps = (1, 2, 5) if math.log10(self.high / self.low) < 3.2 else (1,)
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             marks = [s * 10.0**d for d in decades for s in steps]
         else:
             raw = (self.high - self.low) / 5
             step = next(
                 s * 10.0 ** math.floor(math.log10(raw))
-                for s in (1, 2, 5, 10)
+                for s in (1, 2, 2.5, 5, 10)
                 if s * 10.0 ** math.floor(math.log10(raw)) >= raw
             )
             marks = [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
@@ -70,11 +70,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A labelled point."""
+    """A labelled point; the label stands below it, or above."""
 
     x: float
     y: float
     label: str
+    above: bool = False
 
 
 def number(value: float) -> str:
@@ -149,7 +150,15 @@ def line_chart(
         body.append(
             f'<circle cx="{number(mx)}" cy="{number(my)}" r="5" fill="none" stroke="currentColor" stroke-width="2"/>'
         )
-        body.append(text(mx + dx, my + 20 if my < HEIGHT - _BOTTOM - 24 else my - 12, mark.label, anchor, ' font-weight="600"'))
+        body.append(
+            text(
+                mx + dx,
+                my - 12 if mark.above or my > HEIGHT - _BOTTOM - 24 else my + 20,
+                mark.label,
+                anchor,
+                ' font-weight="600"',
+            )
+        )
     return svg(title, description, "".join(body))
 
 
@@ -209,3 +218,66 @@ def bar_chart(
 def log_range(low: float, high: float, count: int = 60) -> list[float]:
     """`count` values from low to high in equal ratios."""
     return [low * (high / low) ** (i / (count - 1)) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """An array as the whiteboard writes it: name[rows, columns], cut into row_shards x column_shards.
+
+    notation: the bracket with its mesh axes, e.g. "In[B_X, D]". rows, columns: relative lengths to draw.
+    """
+
+    notation: str
+    rows: float
+    columns: float
+    row_shards: int = 1
+    column_shards: int = 1
+
+
+def sharding(title: str, description: str, arrays: Sequence[Sharded]) -> str:
+    """Arrays side by side, each cut as a mesh cuts it; what the first chip holds is filled. Returns SVG text."""
+    if not arrays:
+        raise ValueError(f"picture {title!r} has no arrays: give at least one")
+    gap, unit = 46.0, 1.0
+    total = sum(a.columns for a in arrays) * unit + gap * (len(arrays) - 1)
+    height = max(a.rows for a in arrays)
+    body, x = [text(0, 16, title, extra=' font-weight="600"')], 1.0
+    for array in arrays:
+        top = 34 + (height - array.rows) / 2
+        h, w = array.rows / array.row_shards, array.columns / array.column_shards
+        body.append(
+            f'<rect x="{number(x)}" y="{number(top)}" width="{number(w)}" height="{number(h)}" fill="{COLOURS[0]}"/>'
+        )
+        body += [stroke(x, top + i * h, x + array.columns, top + i * h) for i in range(array.row_shards + 1)]
+        body += [stroke(x + i * w, top, x + i * w, top + array.rows) for i in range(array.column_shards + 1)]
+        body.append(text(x + array.columns / 2, 34 + height + 20, array.notation, "middle"))
+        x += array.columns + gap
+    return svg(title, description, "".join(body), max(total + 2, 320), height + 66)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """SVG or HTML text that a notebook shows; its repr is the description, so that text outputs stay readable."""
+
+    content: str
+    description: str = "picture"
+
+    def __repr__(self) -> str:
+        return f"Picture({self.description})"
+
+    def _repr_html_(self) -> str:
+        return self.content
+
+
+def readout(rows: Sequence[tuple[str, str]]) -> str:
+    """Labelled values beside a picture, as a definition list that is announced when it changes.
+
+    Styled in place, so that it looks the same in JupyterLab, which knows no style sheet of the book.
+    """
+    grid = "display:grid;grid-template-columns:repeat(auto-fit,minmax(11em,1fr));gap:.5em 1.2em;margin:.8em 0"
+    small, strong = "font-size:.85em;font-weight:normal", "margin:0;font-weight:600"
+    items = "".join(
+        f'<div><dt style="{small}">{escape(label)}</dt><dd style="{strong}">{escape(value)}</dd></div>'
+        for label, value in rows
+    )
+    return f'<dl class="readout" aria-live="polite" style="{grid}">{items}</dl>'

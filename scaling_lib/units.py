@@ -175,7 +175,7 @@ _PREFIXED = {"B", "B/s", "b/s", "FLOP", "FLOP/s", "W", "FLOP/token", "FLOP/B"}
 
 
 def show(value: Any, unit: str = "", figures: int = 3) -> str:
-    """Text of an SI value: `show(4.5e11, "B/s")` -> "450 GB/s", `show(2472, "token/chip")` -> "2,470 token/chip".
+    """Text of an SI value: `show(4.5e11, "B/s")` -> "450 GB/s", `show(2472, "token/chip")` -> "2,470 tokens/chip".
 
     `unit` may be "s" (a duration is chosen), "USD", "USD/s" (printed per hour), "%" (value is a fraction), "GiB"
     (value in bytes), any SI unit, or "" for a bare number.
@@ -195,7 +195,18 @@ def show(value: Any, unit: str = "", figures: int = 3) -> str:
         rounded = float(f"{value:.{figures - 1}e}")
         step, prefix = next((s for s in _STEPS if abs(rounded) >= s[0]), (1.0, ""))
         return f"{digits(value / step, figures)} {prefix}{unit}"
-    return f"{digits(value, figures)} {unit}".rstrip()
+    return f"{digits(value, figures)} {plural(unit, value)}".rstrip()
+
+
+_COUNTED = ("token", "chip", "param", "microbatch", "stage", "layer", "sequence", "node", "pod", "chip-hour")
+
+
+def plural(unit: str, value: float) -> str:
+    """The unit with its counted noun in the plural unless the value is one: "token/chip" -> "tokens/chip"."""
+    noun, slash, rest = unit.partition("/")
+    if noun not in _COUNTED or value == 1:
+        return unit
+    return noun + ("es" if noun.endswith("ch") else "s") + slash + rest
 
 
 _TIMES = (
