@@ -1,0 +1,139 @@
+"""The explorers of the chapters: each a function from values to HTML, and the controls that feed it.
+
+They compute with the library alone and draw SVG text, so that the same function runs in Jupyter and in a browser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scaling_lib import budget, dp
+from scaling_lib.draw import Axis, Mark, Series, line_chart, log_range, readout
+from scaling_lib.explore import Choice, Explorer, Slider
+from scaling_lib.job import Job, ParallelPlan
+from scaling_lib.library import cluster, model
+from scaling_lib.units import DAY, HOUR, MINUTE, show
+
+CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e")
+MODELS = ("llama-3-8b", "llama-3-70b", "llama-3-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
+
+
+def dp_state(cluster_name: str, chips: int, batch: float) -> Job:
+    """The job of the DP explorer: pure data parallelism of Llama 3 70B's two-matmul layer over all chips."""
+    c = cluster(cluster_name)
+    return Job(model("llama-3-70b"), c, ParallelPlan(dp=chips, zero=0), chips, batch, 8192)
+
+
+def draw_dp(cluster_name: str, chips: int, batch: float) -> str:
+    """MFU cap of pure DP against tokens per chip, with the job's point and its threshold."""
+    job = dp_state(cluster_name, chips, batch)
+    times, critical = dp.times(job), dp.critical_batch(job) / chips
+    x = Axis("tokens per chip, B/X", 50, 50_000, log=True)
+    curve = [(t, float(dp.times(replace(job, batch_tokens=t * chips)).mfu_cap)) for t in log_range(x.low, x.high)]
+    each = job.tokens_per_chip
+    verdict = "compute-bound" if dp.is_compute_bound(job) else "comms-bound"
+    rows = [
+        ("tokens per chip", show(each, "token/chip")),
+        ("threshold", show(critical, "token/chip")),
+        ("smallest batch for these chips", show(critical * chips, "token")),
+        ("backward compute per layer", show(times.backward_math, "s")),
+        ("gradient all-reduce per layer", show(times.backward_comms, "s")),
+        ("MFU cap", show(times.mfu_cap, "%")),
+        ("verdict", verdict),
+    ]
+    marks = [
+        Mark(each, float(times.mfu_cap), f"this job: {show(times.mfu_cap, '%')}"),
+        Mark(critical, 1.0, "threshold", above=True),
+    ]
+    words = f"{show(each, 'token/chip')} against a threshold of {show(critical, 'token/chip')}: {verdict}."
+    return line_chart(
+        f"DP on {chips} x {job.cluster.chip.name}", words, x, Axis("MFU cap", 0, 1.2), [Series("cap", curve)], marks
+    ) + readout(rows)
+
+
+dp_explorer = Explorer(
+    "Smallest batch for data parallelism",
+    (
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Slider("chips", "chips, X", 8, 4096, 1024, step=8),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+    ),
+    draw_dp,
+)
+
+
+def draw_budget(
+    model_name: str,
+    cluster_name: str,
+    chips: int,
+    tokens: float,
+    mfu: float,
+    price: float,
+    failures: float,
+    restart: float,
+) -> str:
+    """Days against chips, and the days, dollars and goodput of one choice."""
+    c = cluster(cluster_name)
+    if "bf16" not in c.chip.peak:
+        raise ValueError(f"{c.chip.name} has no bf16 peak")
+    job = Job(model(model_name), c, ParallelPlan(dp=chips), chips, 1, 1, tokens)
+    found = budget.budget(job, mfu, price / HOUR)
+    good = budget_goodput(chips, failures, restart)
+    x = Axis("chips", 64, 65_536, log=True)
+    low, high = found.seconds / DAY * chips / x.high, found.seconds / DAY * chips / x.low
+    lines = [
+        Series("compute alone", [(n, found.seconds * chips / n / DAY) for n in log_range(x.low, x.high)]),
+        Series(
+            "with failures",
+            [
+                (n, found.seconds * chips / n / DAY / budget_goodput(n, failures, restart))
+                for n in log_range(x.low, x.high)
+            ],
+        ),
+    ]
+    days = found.seconds / DAY
+    rows = [
+        ("training FLOPs, 6N T", show(found.flops, "FLOP")),
+        ("time, compute alone", show(found.seconds, "s")),
+        ("goodput", show(good, "%")),
+        ("time, with failures", show(found.seconds / good, "s")),
+        ("chip-hours", show(found.chip_seconds / HOUR / good, "chip-hour")),
+        ("cost", show((found.usd or 0.0) / good, "USD")),
+    ]
+    words = f"{show(found.seconds, 's')} on {chips} chips, {show(found.seconds / good, 's')} with failures."
+    chart = line_chart(
+        f"{model_name} on {c.chip.name}",
+        words,
+        x,
+        Axis("days", low, high, log=True),
+        lines,
+        [Mark(chips, days / good, show(found.seconds / good, "s"))],
+    )
+    return chart + readout(rows)
+
+
+CHECKPOINT = 30.0  # seconds that training stands still for one checkpoint, as assumed in the budget explorer
+
+
+def budget_goodput(chips: float, failures: float, restart: float) -> float:
+    """Goodput at the best checkpoint interval. failures: per 1000 chip-days. restart: minutes."""
+    if failures <= 0:
+        return 1.0
+    mean = budget.mtbf(failures / (1000 * DAY), chips)
+    return float(budget.goodput(budget.checkpoint_interval(CHECKPOINT, mean), CHECKPOINT, mean, restart * MINUTE))
+
+
+budget_explorer = Explorer(
+    "How many days, how many dollars",
+    (
+        Choice("model_name", "model", MODELS, "llama-3-70b"),
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Slider("chips", "chips, N", 64, 65_536, 16_384, step=64),
+        Slider("tokens", "tokens, T", 1e11, 1e14, 15e12, log=True),
+        Slider("mfu", "MFU (fraction of peak)", 0.05, 0.7, 0.4, step=0.01),
+        Slider("price", "price (USD per chip-hour)", 0.5, 15, 2.0, step=0.1),
+        Slider("failures", "failures per 1000 chip-days", 0, 8, 0.5, step=0.1),
+        Slider("restart", "minutes to restart", 1, 60, 10),
+    ),
+    draw_budget,
+)
