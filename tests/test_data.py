@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from scaling_lib import catalogue, hardware, model
+from scaling_lib import catalogue, hardware
 from scaling_lib.catalogue import DATA, CatalogueError
+from scaling_lib.model import model, n_active_params, n_params
 from scaling_lib.units import DAY, GB, HOUR, TB, parse
 
 TOML = sorted(path.stem for path in DATA.glob("*.toml"))
@@ -46,6 +47,15 @@ def figures(node: Any, where: str = "") -> Iterator[tuple[str, str, dict[str, An
             yield from figures(value, here)
 
 
+def cited(node: Any) -> Iterator[str]:
+    """Every source that a TOML node cites, at any depth."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if key == "source":
+            yield value
+        elif isinstance(value, (dict, list)):
+            yield from cited(value)
+
+
 def entries(stem: str) -> dict[str, Any]:
     return catalogue.read_toml(DATA / f"{stem}.toml")
 
@@ -75,12 +85,10 @@ def test_every_figure_has_value_unit_source_date_and_kind(stem: str) -> None:
 @pytest.mark.parametrize("stem", SHEETS)
 def test_every_source_is_used_and_said_in_full(stem: str) -> None:
     data = entries(stem)
-    used = {table["source"] for _, _, table in figures(data)} | {
-        e.get("source") for e in data.values() if isinstance(e, dict)
-    }
+    used = set(cited({k: v for k, v in data.items() if k != "sources"}))
     if stem == "measured":
         used |= {row["source"] for row in measured_bandwidths()}
-    assert set(data["sources"]) == used - {None}
+    assert set(data["sources"]) == used
     assert all(len(text) > 30 for text in data["sources"].values())
 
 
@@ -289,11 +297,11 @@ MODELS_PRINTED = {
 def test_model_parameters() -> None:
     assert set(catalogue.entries("models")) == set(MODELS) | set(MODELS_PRINTED)
     for name, exact in MODELS.items():
-        assert model.n_params(model.model(name)) == exact, name
+        assert n_params(model(name)) == exact, name
     for name, (total, active) in MODELS_PRINTED.items():
-        config = model.model(name)
-        assert round(model.n_params(config) / 1e9, 2) == total, name
-        assert round(model.n_active_params(config) / 1e9, 2) == active, name
+        config = model(name)
+        assert round(n_params(config) / 1e9, 2) == total, name
+        assert round(n_active_params(config) / 1e9, 2) == active, name
 
 
 def test_model_shapes_are_consistent() -> None:
@@ -352,7 +360,7 @@ def test_reported_runs() -> None:
 
 def test_checkpoints_hold_twelve_to_fourteen_bytes_a_parameter() -> None:
     for name, entry in catalogue.entries("checkpoints").items():
-        params = 176e9 if name == "bloom-176b" else model.n_params(model.model(name))
+        params = 176e9 if name == "bloom-176b" else n_params(model(name))
         assert 12 < catalogue.figure(entry, "size", "B", name) / params < 14, name
 
 
