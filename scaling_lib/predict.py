@@ -1,0 +1,335 @@
+"""Step time: what one training step takes, with an interval, opened into its parts.
+
+Facts about the software that move a step by 10 to 50% are inputs. One that is None is unknown: the step is computed for
+each of its possible values, the point lies among them and the interval covers them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from math import exp, isfinite, log
+from types import MappingProxyType
+from typing import Any
+
+from scaling_lib.catalogue import DATA, near, read_toml
+from scaling_lib.hardware import Chip
+from scaling_lib.job import Job
+from scaling_lib.ledger import Ledger, Part
+from scaling_lib.model import attention_params, flops_per_token, mlp_params
+from scaling_lib.predict_terms import Case, Constants, step_parts
+
+KERNELS = ("unfused", "flash-old", "flash-native")
+STACKS = ("tuned", "generic")
+RECOMPUTE_KINDS = ("none", "selective", "half", "full")
+NARROW = ("fp8", "fp4", "int8")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The software a job runs on, as far as it moves the step time. None means unknown.
+
+    kernel: attention; "unfused" writes the scores to memory, "flash-old" is FlashAttention 1 or 2 or Triton on Hopper
+    and newer, "flash-native" is written for the chip. tuning: "tuned" (Megatron-LM, NeMo and Transformer Engine, MaxText,
+    torch.compile) or "generic" (DeepSpeed pipelines, eager FSDP). recompute: none, selective, half, full; "plan" takes
+    the plan's. tp_overlap: matmuls pipelined with tensor-parallel traffic. tp_backward_overlap: the backward all-reduce
+    beside the weight gradient. grad_bytes: of a gradient on the wire. shard_group: ranks that share one copy of the
+    sharded state; "plan" takes dp x cp. virtual_stages: model chunks a device; "plan" takes the plan's.
+    """
+
+    kernel: str | None = None
+    tuning: str | None = None
+    recompute: str | None = "plan"
+    tp_overlap: bool | None = None
+    tp_backward_overlap: bool | None = None
+    dp_overlap: bool | None = None
+    grad_bytes: float | None = None
+    shard_group: Any = "plan"
+    virtual_stages: Any = "plan"
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("kernel", KERNELS),
+            ("tuning", STACKS),
+            ("recompute", (*RECOMPUTE_KINDS, "plan")),
+        ):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise ValueError(f"unknown {name} {value!r}: {near(str(value), known)}, or None when unknown")
+
+
+MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2)
+FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2)
+FSDP_EAGER = Stack("flash-old", "generic", "plan", False, False, True, 4)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What data/predictor.toml holds: constants of the terms, matmul fraction of a chip's peak by precision, whether it
+    rests on runs of that chip, and the widths of intervals in log."""
+
+    constants: Constants
+    fractions: Mapping[str, Mapping[str, float]]
+    kernels: Mapping[str, str]
+    sure: Mapping[str, Mapping[str, bool]]
+    interval: Mapping[str, float]
+    assumed: Mapping[str, float]
+
+
+def _values(table: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(entry["value"]) for name, entry in table.items() if isinstance(entry, Mapping)}
+
+
+@cache
+def rates() -> Rates:
+    """Constants and tables of data/predictor.toml."""
+    data = read_toml(DATA / "predictor.toml")
+    chips = data["chips"]
+    return Rates(
+        Constants(**_values(data["constants"])),
+        MappingProxyType({name: _values(table) for name, table in chips.items()}),
+        MappingProxyType({name: str(table["kernels"]) for name, table in chips.items()}),
+        MappingProxyType(
+            {
+                name: {p: e["kind"] != "assumption" for p, e in table.items() if isinstance(e, Mapping)}
+                for name, table in chips.items()
+            }
+        ),
+        MappingProxyType(_values(data["interval"])),
+        MappingProxyType(_values(data["assumed"])),
+    )
+
+
+def fraction(chip: Chip, precision: str, table: Rates) -> tuple[float, bool]:
+    """Matmul fraction of the dense peak that layers reach, and whether it rests on runs of that chip."""
+    known = table.fractions.get(chip.name, {})
+    if precision in known:
+        return known[precision], table.sure[chip.name][precision]
+    return table.interval["prior_fraction"], False
+
+
+def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
+    """The job as the terms see it. Every field of the stack must be known; `step_time` sees to that.
+
+    Raises CatalogueError for a precision the chip lacks.
+    """
+    table = table or rates()
+    m, plan, chip = job.model, job.plan, job.cluster.chip
+    levels = job.cluster.levels
+    layer_rate = chip.flops(job.precision) * fraction(chip, job.precision, table)[0]
+    head_rate = chip.flops("bf16") * fraction(chip, "bf16", table)[0]
+    share = m.n_moe_layers / m.n_layers
+    moe = m.moe
+    shared = moe.n_shared_experts * moe.d_ff_expert if moe else 0
+    width = (1 - share) * m.d_ff + share * shared
+    weights = attention_params(m) + mlp_params(m, 1) * width + share * (m.d_model * moe.n_experts if moe else 0)
+    query, key = m.n_heads * m.head_dim, m.n_kv_heads * m.head_dim
+    recompute = plan.recompute if stack.recompute == "plan" else stack.recompute
+    gathers = (plan.zero >= 3) * (plan.pp == 1)
+    native = table.kernels.get(chip.name, "ampere") != "ampere"
+    return Case(
+        n_layers=m.n_layers,
+        d_model=m.d_model,
+        d_ff=width,
+        gated=1 if m.gated else 0,
+        n_heads=m.n_heads,
+        head_dim=m.head_dim,
+        query_width=query,
+        key_width=key,
+        attention_width=m.attention_width,
+        vocab=m.vocab_size,
+        seq_len=job.seq_len,
+        weights=weights,
+        split_widths=2 * query + 2 * key + (2 + (1 if m.gated else 0)) * width,
+        full_widths=4 * m.d_model,
+        moe_share=share,
+        n_experts=moe.n_experts if moe else 1,
+        experts_per_token=moe.experts_per_token if moe else 0,
+        expert_params=mlp_params(m, moe.d_ff_expert) if moe else 0,
+        expert_width=moe.d_ff_expert if moe else 0,
+        chips=job.chips,
+        dp=plan.dp,
+        tp=plan.tp,
+        pp=plan.pp,
+        cp=plan.cp,
+        ep=plan.ep,
+        chunks=plan.virtual_stages if isinstance(stack.virtual_stages, str) else stack.virtual_stages,
+        micro_batch=plan.micro_batch,
+        microbatches=job.microbatches,
+        shard_group=plan.shard_group if isinstance(stack.shard_group, str) else stack.shard_group,
+        gathers=gathers,
+        reshard=1 if plan.reshard_after_forward else 0,
+        shards_optimizer=plan.zero >= 1,
+        sequence_parallel=plan.sequence_parallel,
+        full_recompute=1 if recompute == "full" else 0,
+        selective_recompute=1 if recompute == "selective" else 0,
+        half_recompute=1 if recompute == "half" else 0,
+        unfused=stack.kernel == "unfused",
+        old_kernel=1 if stack.kernel == "flash-old" and native else 0,
+        hopper=1 if native else 0,
+        generic=1 if stack.tuning == "generic" else 0,
+        tp_overlap=bool(stack.tp_overlap),
+        tp_backward_overlap=bool(stack.tp_backward_overlap),
+        dp_overlap=bool(stack.dp_overlap),
+        grad_bytes=stack.grad_bytes,
+        narrow=1 if job.precision in NARROW else 0,
+        layer_rate=layer_rate,
+        head_rate=head_rate,
+        peak=chip.flops("bf16"),
+        hbm=chip.hbm_bandwidth,
+        link=levels[0].chip_egress(),
+        domain=levels[0].size or job.chips,
+        nic=levels[-1].chip_egress(),
+    )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What measured runs of one's own cluster and stack say: a factor on the step time, and how sure it is (log)."""
+
+    factor: float = 1.0
+    spread: float | None = None
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of one step, the 80% interval around them, and where they go.
+
+    mfu_causal, mfu_full: fraction of the peak at the job's precision, attention counted half or whole. unknown: inputs
+    that were None; assumed: inputs that a rule filled. Both widen the interval.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    parts: Ledger
+    mfu_causal: float
+    mfu_full: float
+    tokens_per_chip_second: float
+    unknown: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    memory: Ledger | None = None
+
+
+def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
+    """Possible values of each input of the stack that is None."""
+    native = rates().kernels.get(job.cluster.chip.name, "ampere") != "ampere"
+    layers, pp = job.model.n_layers, int(job.plan.pp)
+    chunks = tuple(v for v in range(1, max(1, layers // pp) + 1) if layers % (pp * v) == 0) if pp > 1 else ()
+    everyone = int(job.plan.shard_group)
+    choices: dict[str, tuple[Any, ...]] = {
+        "kernel": ("flash-native", "flash-old") if native else ("flash-native", "unfused"),
+        "tuning": STACKS,
+        "recompute": ("none", "full"),
+        "tp_overlap": (True, False) if job.plan.tp > 1 else (False,),
+        "tp_backward_overlap": (True, False) if job.plan.tp > 1 else (False,),
+        "dp_overlap": (True, False) if everyone > 1 else (False,),
+        "grad_bytes": (2, 4) if everyone > 1 else (2,),
+        "shard_group": tuple(sorted({everyone, min(everyone, job.cluster.domain)})),
+        "virtual_stages": tuple(sorted({chunks[0], chunks[len(chunks) // 2], chunks[-1]})) if chunks else (1,),
+    }
+    return {name: values for name, values in choices.items() if getattr(stack, name) is None}
+
+
+def _seconds(job: Job, stack: Stack) -> dict[str, Any]:
+    table = rates()
+    return step_parts(case_of(job, stack, table), table.constants)
+
+
+def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: Calibration | None = None) -> Estimate:
+    """Seconds of one training step with an 80% interval, and the ledger of its parts.
+
+    stack: facts about the software; what is None is unknown and widens the interval. assumed: names of inputs that were
+    filled by a rule, which widens it too. calibration: from `calibrate`, narrows it.
+    Raises ValueError for a job without sense, CatalogueError for a precision that the chip lacks.
+    """
+    if not (job.batch_tokens > 0 and job.seq_len > 0 and job.chips >= 1 and job.plan.micro_batch >= 1):
+        raise ValueError(
+            f"a step needs tokens and chips: batch_tokens {job.batch_tokens}, seq_len {job.seq_len}, chips "
+            f"{job.chips}, "
+            f"micro_batch {job.plan.micro_batch}; give positive numbers"
+        )
+    choices = _choices(job, stack)
+    found = []
+    for values in product(*choices.values()):
+        found.append(_seconds(job, replace(stack, **dict(zip(choices, values, strict=True)))))
+    totals = [sum(parts.values()) for parts in found]
+    if not all(isfinite(t) and t > 0 for t in totals):
+        raise ValueError(
+            f"the step of {job.model.name} on {job.chips} {job.cluster.chip.name} has no finite time: check its degrees"
+        )
+    middle = exp(sum(log(t) for t in totals) / len(totals))
+    parts = min(zip(totals, found, strict=True), key=lambda pair: abs(log(pair[0] / middle)))
+    assumed = tuple(assumed)
+    down, up = _widths(job, assumed, calibration)
+    factor = calibration.factor if calibration else 1.0
+    point = middle * factor
+    ledger = Ledger(
+        "One training step", "s", tuple(Part(name, value * point / parts[0]) for name, value in parts[1].items())
+    )
+    rate = job.batch_tokens / (point * job.chips)
+    return Estimate(
+        point,
+        min(totals) * factor * exp(-down),
+        max(totals) * factor * exp(up),
+        ledger,
+        rate * flops_per_token(job.model, job.seq_len, "causal") / job.peak,
+        rate * flops_per_token(job.model, job.seq_len, "full") / job.peak,
+        rate,
+        tuple(name for name, values in choices.items() if len(values) > 1),
+        assumed,
+    )
+
+
+def _widths(job: Job, assumed: tuple[str, ...], calibration: Calibration | None) -> tuple[float, float]:
+    """Log widths of the 80% interval, downwards and upwards."""
+    table = rates()
+    wide = table.interval
+    extra = sum(table.assumed.get(_kind(name), 0.0) ** 2 for name in assumed)
+    if calibration and calibration.spread is not None:
+        width = (calibration.spread**2 + extra) ** 0.5
+        return width, width
+    if not fraction(job.cluster.chip, job.precision, table)[1]:
+        extra += wide["prior_spread"] ** 2
+    return (wide["low"] ** 2 + extra) ** 0.5, (wide["high"] ** 2 + extra) ** 0.5
+
+
+def _kind(name: str) -> str:
+    """The row of [assumed] that a field's name falls under."""
+    kinds = {
+        "layout": "layout",
+        "recompute": "recompute",
+        "micro_batch": "micro_batch",
+        "mbs": "micro_batch",
+        "vpp": "vpp",
+    }
+    return next((kind for word, kind in kinds.items() if word in name), "other")
+
+
+_Z80 = 1.2816  # standard deviations on either side that hold 80% of a normal distribution
+
+
+def calibrate(runs: Iterable[tuple[Job, Stack, float]]) -> Calibration:
+    """Learn from measured runs of one cluster and stack: (job, stack, seconds a step) each.
+
+    The factor is a robust mean of the errors in log, drawn to 1 as far as a few runs can be off by chance; with more
+    runs the interval narrows to the spread between runs of one source. Raises ValueError without runs.
+    """
+    errors = []
+    for job, stack, measured in runs:
+        if not (isfinite(measured) and measured > 0):
+            raise ValueError(f"a measured step of {measured} s: give seconds a step, above zero")
+        errors.append(log(measured / step_time(job, stack).seconds))
+    if not errors:
+        raise ValueError("no runs to calibrate with: give at least one (job, stack, seconds a step)")
+    wide = rates().interval
+    within, between = wide["within"] ** 2, wide["between"] ** 2
+    n = len(errors)
+    middle = sorted(errors)[n // 2] if n % 2 else sum(sorted(errors)[n // 2 - 1 : n // 2 + 1]) / 2
+    kept = [min(max(e, middle - 2 * within**0.5), middle + 2 * within**0.5) for e in errors]
+    trust = n * between / (n * between + within)
+    spread = _Z80 * (within + (1 - trust) * between) ** 0.5
+    return Calibration(exp(trust * sum(kept) / n), spread, n)

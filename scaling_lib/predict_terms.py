@@ -1,0 +1,282 @@
+"""The seconds of a training step, term by term, as pure arithmetic.
+
+Every field of a Case is a number or an array. Arrays of layouts, or of published runs, broadcast through the same
+lines, so one job, a fit over all runs and a search over a million layouts are computed by the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scaling_lib.units import maximum, minimum, where
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What no data sheet says. Values, origin and date stand in data/predictor.toml under the same names."""
+
+    generic_stack: float  # matmul slowdown of stacks that are not tuned to the chip
+    attention_fraction: float  # fused attention, fraction of the bf16 peak for long sequences
+    attention_hopper: float  # gain of a kernel written for the chip on Hopper and newer
+    attention_old: float  # what is left of it with a kernel of the generation before
+    attention_half_length: float  # tokens at which fused attention reaches half its rate
+    tp_overlap: float  # share of tensor-parallel traffic left in sight by pipelined matmuls
+    tp_backward_overlap: float  # share left in sight when the all-reduce runs beside the weight gradient
+    gemm_traffic: float  # share of a matmul's operand traffic that adds to its arithmetic
+    element_traffic: float  # element-wise bytes, actual over counted
+    element_backward: float  # element-wise bytes backward over forward
+    score_forward: float  # bytes per attention score and head, unfused, forward
+    score_backward: float
+    score_traffic: float
+    layer_floor: float  # seconds that launching one layer's forward kernels takes
+    hop: float  # seconds a step of a collective
+    hbm_fraction: float  # reachable share of a data-sheet bandwidth
+    link_fraction: float
+    nic_fraction: float
+    overlap_leak: float  # share of hidden communication that costs time anyway
+    optimizer_bytes: float  # bytes moved per parameter by the optimizer
+    expert_half_tokens: float  # tokens an expert needs to reach half its matmul rate
+    expert_link_exposed: float  # share of the experts' all-to-all in sight, inside the domain
+    expert_nic_exposed: float  # and across domains
+    window_forward: float = 1 / 3  # share of the exposed window under forward passes
+
+
+@dataclass(frozen=True)
+class Case:
+    """One step as the terms see it. Lengths in elements or tokens, rates in FLOP/s and byte/s of one chip.
+
+    weights: matmul weights of one layer without experts; split_widths and full_widths: widths of their inputs and
+    outputs that TP divides, and that it does not.
+    """
+
+    n_layers: Any
+    d_model: Any
+    d_ff: Any
+    gated: Any  # 1 or 0
+    n_heads: Any
+    head_dim: Any
+    query_width: Any  # H h
+    key_width: Any  # K h
+    attention_width: Any  # 2 H h when plain
+    vocab: Any
+    seq_len: Any
+    weights: Any
+    split_widths: Any
+    full_widths: Any
+    moe_share: Any  # share of the layers that have experts; the fields below are per such layer
+    n_experts: Any
+    experts_per_token: Any
+    expert_params: Any
+    expert_width: Any
+    chips: Any
+    dp: Any
+    tp: Any
+    pp: Any
+    cp: Any
+    ep: Any
+    chunks: Any
+    micro_batch: Any
+    microbatches: Any
+    shard_group: Any
+    gathers: Any  # 1 when weights are sharded and gathered for use (ZeRO-3)
+    reshard: Any  # 1 when they are gathered again for the backward pass, and for each microbatch
+    shards_optimizer: Any  # 1 for ZeRO-1 and above
+    sequence_parallel: Any
+    full_recompute: Any
+    selective_recompute: Any
+    half_recompute: Any
+    unfused: Any
+    old_kernel: Any
+    hopper: Any
+    generic: Any
+    tp_overlap: Any
+    tp_backward_overlap: Any
+    dp_overlap: Any
+    grad_bytes: Any
+    narrow: Any  # 1 when layer matmuls take 8-bit or narrower operands
+    layer_rate: Any  # matmul FLOP/s of the layers, tuned stack
+    head_rate: Any  # matmul FLOP/s in bf16, tuned stack
+    peak: Any  # dense bf16 peak
+    hbm: Any
+    link: Any
+    domain: Any
+    nic: Any
+
+
+def _all_reduce(size: Any, case: Case, k: Constants) -> Any:
+    """Seconds of an all-reduce over the tensor group: inside the domain, then between domains."""
+    inner = minimum(case.tp, case.domain)
+    outer = maximum(1, case.tp / case.domain)
+    inside = 2 * (inner - 1) / inner * size / (k.link_fraction * case.link)
+    between = 2 * (outer - 1) / outer * (size / inner) / (k.nic_fraction * case.nic)
+    return inside + between + where(case.tp > 1, 2 * outer * k.hop, 0.0)
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """Seconds of one layer for one microbatch on one chip, forward and backward together where not said."""
+
+    gemm: Any
+    attention: Any
+    elementwise: Any
+    tp: Any
+    cp: Any
+    ep: Any
+    floor: Any
+    recompute: Any
+    forward: Any
+    total: Any
+
+
+def _matmuls(case: Case, k: Constants, tokens: Any) -> Any:
+    """Forward matmuls of one layer without experts: arithmetic, and the traffic of operands that adds to it."""
+    rate = case.layer_rate / (1 + (k.generic_stack - 1) * case.generic)
+    element = 2 - 0.5 * case.narrow
+    moved = case.weights / case.tp + tokens * (case.split_widths / case.tp + case.full_widths)
+    return 2 * tokens * case.weights / case.tp / rate + k.gemm_traffic * element * moved / case.hbm
+
+
+def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
+    """Forward seconds of routed experts and of their all-to-all, for one layer that has them."""
+    own = tokens / case.tp  # each tensor rank routes its own share
+    each = own * case.experts_per_token * case.ep / case.n_experts
+    rate = case.layer_rate / (1 + (k.generic_stack - 1) * case.generic)
+    gemm = 2 * own * case.experts_per_token * case.expert_params / rate * (1 + k.expert_half_tokens / each)
+    size = 2 * own * case.experts_per_token * case.d_model * 2  # there and back, 16 bits
+    near = minimum(case.ep, case.domain)
+    inside = size * (near - 1) / case.ep / (k.link_fraction * case.link)
+    across = size * (case.ep - near) / case.ep / (k.nic_fraction * case.nic)
+    return gemm, k.expert_link_exposed * inside + k.expert_nic_exposed * across
+
+
+def layer_times(case: Case, k: Constants) -> LayerTimes:
+    """Seconds of one layer and microbatch: matmuls, attention, element-wise work, tensor and context traffic."""
+    hbm = k.hbm_fraction * case.hbm
+    tokens = case.micro_batch * case.seq_len / case.cp
+    gemm = _matmuls(case, k, tokens)
+    routed: Any = 0.0
+    if not (isinstance(case.moe_share, (int, float)) and case.moe_share == 0):
+        experts, routed = _experts(case, k, tokens)
+        gemm = gemm + case.moe_share * experts
+        routed = case.moe_share * routed
+    # attention: the causal half when fused, all of it (and its scores through memory) when not
+    flops = 2 * tokens * case.seq_len * case.attention_width / case.tp
+    kernel = 1 + (k.attention_hopper - 1) * case.hopper
+    kernel = kernel * (1 + (k.attention_old - 1) * case.old_kernel)
+    fused = 0.5 * flops / (case.peak * k.attention_fraction * kernel) * (1 + k.attention_half_length / case.seq_len)
+    scores = k.score_traffic * case.n_heads / case.tp * tokens * case.seq_len / hbm
+    plain = flops / (case.head_rate / (1 + (k.generic_stack - 1) * case.generic))
+    attention_f = where(case.unfused, plain + k.score_forward * scores, fused)
+    attention_b = where(case.unfused, 2 * plain + k.score_backward * scores, 2.5 * fused)
+    # element-wise
+    spread = where(case.sequence_parallel, case.tp, 1)
+    ff = case.d_ff / case.tp
+    width = (
+        20 * case.d_model / spread + (4 + 2 * case.gated) * ff + 4 * (case.query_width + 2 * case.key_width) / case.tp
+    )
+    casts = case.narrow * 4 * (2 * case.d_model + case.query_width / case.tp + ff)
+    element_f = tokens * (k.element_traffic * width + casts) / hbm
+    element_b = k.element_backward * element_f
+    # tensor parallelism: two all-reduces (or gather and scatter pairs) a pass
+    reduce = 2 * _all_reduce(2 * tokens * case.d_model, case, k) * where(case.tp_overlap, k.tp_overlap, 1.0)
+    tp_f, tp_b = reduce, reduce * where(case.tp_backward_overlap, k.tp_backward_overlap, 1.0)
+    # context parallelism: keys and values go round a ring, under attention as long as it lasts
+    ring = where(case.tp * case.cp <= case.domain, k.link_fraction * case.link, k.nic_fraction * case.nic)
+    turn = (case.cp - 1) * (4 * tokens * case.key_width / case.tp / ring + k.hop)
+    cp_f, cp_b = maximum(0.0, turn - attention_f), maximum(0.0, 2 * turn - attention_b)
+    return _layer_total(
+        case, k, gemm, (attention_f, attention_b), (element_f, element_b), (tp_f, tp_b), (cp_f, cp_b), routed
+    )
+
+
+def _layer_total(
+    case: Case, k: Constants, gemm: Any, attention: Any, element: Any, tp: Any, cp: Any, routed: Any
+) -> LayerTimes:
+    """Sum of a layer's parts, not below the time that launching its kernels takes, and what is computed twice."""
+    work_f = gemm + attention[0] + element[0] + tp[0] + cp[0] + routed
+    work_b = 2 * gemm + attention[1] + element[1] + tp[1] + cp[1] + routed
+    forward = (work_f * work_f + k.layer_floor**2) ** 0.5
+    backward = (work_b * work_b + (2 * k.layer_floor) ** 2) ** 0.5
+    again = (
+        case.full_recompute * forward
+        + case.selective_recompute * where(case.unfused, attention[0], 0.5 * element[0])
+        + case.half_recompute * (0.5 * gemm + element[0])
+    )
+    return LayerTimes(
+        3 * gemm,
+        attention[0] + attention[1],
+        element[0] + element[1],
+        tp[0] + tp[1],
+        cp[0] + cp[1],
+        2 * routed,
+        forward + backward - work_f - work_b,
+        again,
+        forward,
+        forward + backward + again,
+    )
+
+
+def _group_bandwidth(case: Case, k: Constants, inner: Any, size: Any) -> Any:
+    """Bandwidth of a gather over `size` ranks, `inner` ranks apart: all members in a domain send at once."""
+    link, nic = k.link_fraction * case.link, k.nic_fraction * case.nic
+    members = minimum(maximum(1, case.domain / inner), size)
+    return where(inner * size <= case.domain, link, minimum(link, members * nic))
+
+
+def step_parts(case: Case, k: Constants) -> dict[str, Any]:
+    """Seconds of one step by part, on the chip that decides it; the values sum to the step time."""
+    layer = layer_times(case, k)
+    tokens = case.micro_batch * case.seq_len / case.cp
+    hbm = k.hbm_fraction * case.hbm
+    # weights gathered for use and given back: beside the layer's own work
+    owned = case.weights / case.tp + case.moe_share * case.n_experts * case.expert_params / case.ep  # of one layer
+    group = case.shard_group
+    bandwidth = _group_bandwidth(case, k, case.tp * case.cp, maximum(1, group / case.cp))
+    left = (group - 1) / group
+    fetch = (2 * owned / bandwidth * left + k.hop) * (1 + case.reshard) + case.grad_bytes * owned / bandwidth * left
+    fetch = fetch * case.gathers * (group > 1)
+    fsdp = maximum(0.0, fetch - layer.total) + k.overlap_leak * minimum(fetch, layer.total)
+    per_layer = layer.total + fsdp
+    # vocabulary: logits and their gradient on the last stage
+    head = case.head_rate / (1 + (k.generic_stack - 1) * case.generic)
+    loss = 6 * tokens * case.d_model * case.vocab / case.tp / head + 12 * tokens * case.vocab / case.tp / hbm
+    # pipeline
+    p, v, m = case.pp, case.chunks, case.microbatches
+    deepest = v * -(-case.n_layers // (p * v))
+    uneven = where(case.n_layers % (p * v) > 0, 1, 0)
+    slowest = maximum(deepest * per_layer, (deepest - uneven) * per_layer + loss)
+    stage = case.n_layers / p * per_layer
+    wire = where(case.chips <= case.domain, k.link_fraction * case.link, k.nic_fraction * case.nic)
+    p2p = (p - 1) * 2 * (2 * tokens * case.d_model / case.tp / wire + k.hop)
+    fill = (p - 1) * stage / v + p2p
+    # gradients reduced and weights gathered once a step, partly under the first and last microbatches
+    params = case.n_layers * owned / p + case.vocab * case.d_model / case.tp
+    replicas = maximum(1, case.dp * case.cp / 1)
+    wide = _group_bandwidth(case, k, case.tp, replicas)
+    share = (replicas - 1) / replicas
+    reduce = case.grad_bytes * params / wide * share * (1 - case.gathers)
+    gather = 2 * params / wide * share * (1 - case.gathers)
+    window = (1 / v + minimum(p, m) * (v - 1) / v) * slowest
+    back, ahead = (1 - k.window_forward) * window, k.window_forward * window
+    hidden = maximum(0.0, reduce - back) + k.overlap_leak * minimum(reduce, back)
+    hidden = hidden + maximum(0.0, gather - ahead) + k.overlap_leak * minimum(gather, ahead)
+    dp = where(case.dp_overlap, hidden, reduce + gather)
+    optimizer = k.optimizer_bytes * params / where(case.shards_optimizer, maximum(1, group), 1) / hbm
+    busy = m * case.n_layers / p
+    return {
+        "compute/matmuls": busy * layer.gemm,
+        "compute/attention": busy * layer.attention,
+        "compute/element-wise": busy * layer.elementwise,
+        "compute/recompute": busy * layer.recompute,
+        "compute/loss": m * loss / p,
+        "communication/tensor parallel": busy * layer.tp,
+        "communication/context parallel": busy * layer.cp,
+        "communication/expert parallel": busy * layer.ep,
+        "communication/fsdp": busy * fsdp,
+        "communication/data parallel": dp,
+        "pipeline/fill and drain": fill,
+        "pipeline/uneven stages": m * (slowest - stage - loss / p),
+        "other/launch overhead": busy * layer.floor,
+        "other/optimizer": optimizer,
+    }
