@@ -1,0 +1,112 @@
+"""A simulated pipeline as a picture: the timeline of each device above the activations it holds. SVG text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scaling_lib.draw import Axis, number, stroke, svg, text, tick_label
+from scaling_lib.schedules import Pair, ScheduleError, parts
+from scaling_lib.simulate import Simulation
+from scaling_lib.units import digits
+
+# light fills of the Okabe-Ito palette: black letters stay readable on them in light and dark pages
+FILLS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#2FBF8F"}
+NAMES = {"F": "forward", "B": "backward (input and weights)", "I": "input gradient", "W": "weight gradient"}
+MOST_STEPS = 20_000  # a picture beyond this is a grey blur of many megabytes
+_WIDTH, _LEFT, _RIGHT, _TOP = 880.0, 92.0, 12.0, 52.0
+_ROW, _MEMORY_ROW, _GAP = 24.0, 26.0, 44.0
+_FILE_STYLE = ("<style>:root{color:#1f2328;background:#ffffff}@media (prefers-color-scheme:dark)"
+               "{:root{color:#e6edf3;background:#0d1117}}</style>")
+
+
+def describe(result: Simulation) -> str:
+    """The picture in words: makespan, both bubble ratios, and for each device its idle time and peak."""
+    s = result.schedule
+    devices = "; ".join(
+        f"device {d} idle {digits(idle)} ({digits(common)} in the makespan), at most {digits(peak)} microbatches of "
+        f"activations" for d, (idle, common, peak) in enumerate(
+            zip(result.idle_per_device, result.idle_in_makespan, result.peak_activations, strict=True)))
+    return (f"{s.n_devices} devices, {s.n_microbatches} microbatches, {s.chunks} chunk{'s' * (s.chunks > 1)} a device. "
+            f"Makespan {digits(result.makespan, 4)}. Bubble {digits(100 * result.bubble_of_total())}% of the total, "
+            f"{digits(100 * result.bubble_of_ideal())}% of the ideal time. {devices}.")
+
+
+def schedule_svg(result: Simulation, standalone: bool = False) -> str:
+    """Timeline above memory. standalone: for a file, with ink and ground that follow the viewer's light or dark mode.
+
+    Raises ScheduleError when there are more steps than can be told apart.
+    """
+    n_steps = sum(map(len, result.starts))
+    if n_steps > MOST_STEPS:
+        raise ScheduleError(f"{n_steps} steps cannot be told apart in a picture: draw at most {MOST_STEPS}, "
+                            "e.g. with fewer microbatches")
+    s = result.schedule
+    axis = Axis("time", 0.0, result.makespan or 1.0)
+    memory_top = _TOP + _ROW * s.n_devices + _GAP
+    bottom = memory_top + _MEMORY_ROW * s.n_devices
+    body = [_FILE_STYLE if standalone else "", text(0, 15, f"{s.name}: what each device does, and what it holds",
+                                                     extra=' font-weight="600"'), _legend(result),
+            _grid(axis, memory_top - _GAP, bottom), *_timeline(result, axis),
+            text(0, memory_top - 10, "activations held, in microbatches", extra=' font-size="12"'),
+            *_memory(result, axis, memory_top), text(_LEFT, bottom + 34, "time", extra=' font-size="12"')]
+    return svg(f"Pipeline schedule {s.name}", describe(result), "".join(body), _WIDTH, bottom + 40)
+
+
+def _x(axis: Axis, time: float) -> float:
+    return _LEFT + axis.place(time) * (_WIDTH - _LEFT - _RIGHT)
+
+
+def _legend(result: Simulation) -> str:
+    kinds = {a.kind for steps in result.schedule.order for step in steps for a in parts(step)}
+    x, shapes = _LEFT, []
+    for kind in (k for k in FILLS if k in kinds):
+        shapes.append(f'<rect x="{number(x)}" y="26" width="14" height="14" fill="{FILLS[kind]}"/>')
+        shapes.append(text(x + 19, 38, NAMES[kind], extra=' font-size="12"'))
+        x += 40 + 6.6 * len(NAMES[kind])
+    return "".join(shapes)
+
+
+def _grid(axis: Axis, timeline_bottom: float, bottom: float) -> str:
+    shapes = []
+    for tick in axis.ticks():
+        x = _x(axis, tick)
+        shapes.append(stroke(x, _TOP, x, bottom, opacity=0.15))
+        shapes.append(text(x, timeline_bottom + 16, tick_label(tick), "middle", ' font-size="11"'))
+        shapes.append(text(x, bottom + 16, tick_label(tick), "middle", ' font-size="11"'))
+    return "".join(shapes)
+
+
+def _timeline(result: Simulation, axis: Axis) -> Iterator[str]:
+    """One row a device, one box an action; a pair is a box of two halves."""
+    for device, steps in enumerate(result.schedule.order):
+        top = _TOP + _ROW * device
+        yield text(_LEFT - 8, top + 16, f"device {device}", "end", ' font-size="12"')
+        for step, start, end in zip(steps, result.starts[device], result.ends[device], strict=True):
+            x, width = _x(axis, start), _x(axis, end) - _x(axis, start)
+            height = (_ROW - 4) / len(parts(step))
+            for i, action in enumerate(parts(step)):
+                yield _box(x, top + 2 + i * height, width, height, FILLS[action.kind], action.stage)
+            label = "/".join(str(a.microbatch) for a in parts(step))
+            if width >= 7 * len(label) + 2:
+                size = 10 if isinstance(step, Pair) else 11
+                yield text(x + width / 2, top + 16, label, "middle", f' font-size="{size}" style="fill:#000"')
+
+
+def _box(x: float, y: float, width: float, height: float, fill: str, stage: int) -> str:
+    """A filled box; its hairline keeps neighbours of one kind apart, its tooltip names the stage."""
+    return (f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" fill="{fill}" '
+            f'stroke="#000" stroke-width="0.5"><title>stage {stage}</title></rect>')
+
+
+def _memory(result: Simulation, axis: Axis, top: float) -> Iterator[str]:
+    """One row a device: the activations held as a step curve, filled, all to one scale."""
+    highest = max(result.peak_activations)
+    for device, peak in enumerate(result.peak_activations):
+        base = top + _MEMORY_ROW * (device + 1)
+        unit = (_MEMORY_ROW - 6) / highest
+        path = [f"M{number(_x(axis, 0))} {number(base)}"]
+        for time, held in result.activations(device):
+            path.append(f"H{number(_x(axis, time))}V{number(base - held * unit)}")
+        path.append(f"H{number(_x(axis, axis.high))}")
+        yield f'<path d="{"".join(path)}" fill="#0072B2" fill-opacity="0.45" stroke="currentColor" stroke-width="1"/>'
+        yield text(_LEFT - 8, base - 6, f"{device}: peak {digits(peak)}", "end", ' font-size="12"')
