@@ -188,6 +188,7 @@ def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
     for key in ("source", "date", "kind"):
         if not entry.get(key):
             raise CatalogueError(f"{where}: {key} is missing; every model says source, date and kind")
+    catalogue.choice(entry, "kind", where, catalogue.KINDS)
     whole: dict[str, Any] = {
         k: catalogue.whole(entry, k, where)
         for k in ("n_layers", "d_model", "d_ff", "n_heads", "n_kv_heads", "head_dim", "vocab_size")
