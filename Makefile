@@ -16,22 +16,22 @@ help:  ## list the targets
 	@echo "  Settings: PYTHON=python3.13  PORT=8123  SERVE=0 (book: build only)  CHROMIUM=/path (browser tests)"
 
 book: env  ## build the book and serve it on a loopback port
-	@$(RUN) tools/site.py build
+	@$(RUN) -m tools.book build
 ifneq ($(SERVE),0)
-	@$(RUN) tools/site.py serve
+	@$(RUN) -m tools.book serve
 endif
 
 serve: env  ## serve what was built before
-	@$(RUN) tools/site.py serve
+	@$(RUN) -m tools.book serve
 
 notebooks: env  ## execute the chapters whose sources changed: book/src/*.md -> book/*.ipynb
-	@$(RUN) tools/notebooks.py
+	@$(RUN) -m tools.notebooks
 
 test: env  ## prove everything: lint, types, tests, notebooks, site, browser
-	@$(RUN) tools/verify.py
+	@$(RUN) -m tools.verify
 
 check: env  ## the quick part of `make test`: lint, types and the tests without notebooks and browser
-	@$(RUN) tools/verify.py --quick
+	@$(RUN) -m tools.verify --quick
 
 lint: env  ## style of the code (ruff)
 	@$(RUN) -m ruff check .
@@ -40,13 +40,13 @@ types: env  ## types of the code (mypy, strict)
 	@$(RUN) -m mypy
 
 site: env  ## only build the book, into _build/html
-	@$(RUN) tools/site.py build
+	@$(RUN) -m tools.book build
 
 lab: env  ## open the chapters in JupyterLab
 	@cd book && ../$(RUN) -m jupyter lab
 
 lock: env  ## renew constraints.txt and environment.yml from pyproject.toml
-	@$(RUN) tools/lock.py
+	@$(RUN) -m tools.lock
 
 clean:  ## delete everything that can be made again
 	rm -rf .venv .cache _build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any  # noqa: F401  (used in a comment, for the same reason)
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
@@ -67,9 +68,8 @@ def check_python():
     """Refuse a Python that cannot hold the environment."""
     if sys.version_info[:2] < OLDEST:
         raise Trouble(
-            "Python {}.{} is too old: the course needs {}.{} or newer. Install one and name it: make book PYTHON=python3.13".format(
-                *(sys.version_info[:2] + OLDEST)
-            )
+            "Python {}.{} is too old: the course needs {}.{} or newer. "
+            "Install one and name it: make book PYTHON=python3.13".format(*(sys.version_info[:2] + OLDEST))
         )
     try:
         import ensurepip  # noqa: F401  (Debian ships it in a package of its own)
@@ -86,9 +86,8 @@ def run(command, log, describe):
     environ = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     with log.open("a", encoding="utf-8") as out:
         out.write("$ " + " ".join(command) + "\n")
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, cwd=str(ROOT), env=environ
-        )
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "universal_newlines": True}  # type: Any
+        process = subprocess.Popen(command, cwd=str(ROOT), env=environ, **output)
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
@@ -133,24 +132,36 @@ def explain(log):
     return "Could not make the environment: " + (errors[-1] if errors else "pip failed") + where
 
 
+def pip(env):
+    # type: (Path) -> list[str]
+    """Return the pip of an environment, quiet about its own version."""
+    return [str(python(env)), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+
+
+def register(env, log):
+    # type: (Path, Path) -> None
+    """Make scaling_lib importable from the working tree, with the build tool that the pins contain."""
+    run([*pip(env), "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)], log, lambda line: None)
+
+
 def make(env, wanted, log):
     # type: (Path, dict[str, str], Path) -> None
     """Make the environment from nothing and stamp it."""
+    name = env.relative_to(ROOT)
     if env.exists():
-        print("The environment {} is out of date or unfinished; making it anew.".format(env.relative_to(ROOT)), flush=True)
+        print("The environment {} is out of date or unfinished; making it anew.".format(name), flush=True)
         shutil.rmtree(str(env))
     else:
-        print("Making the environment {} (once, 1 to 3 minutes).".format(env.relative_to(ROOT)), flush=True)
+        print("Making the environment {} (once, 1 to 3 minutes).".format(name), flush=True)
     log.write_text("", encoding="utf-8")
     pins = len(set(re.findall(r"(?m)^([A-Za-z0-9_.-]+)==", PINS.read_text(encoding="utf-8"))))
     progress = Progress(pins)
-    pip = [str(python(env)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     try:
         run([sys.executable, "-m", "venv", "--clear", str(env)], log, lambda line: None)
         # Bytecode is left to the first import: compiling all of it would take as long as all the rest.
         quick = ["--only-binary", ":all:", "--no-compile", "--retries", "2", "--progress-bar", "off"]
-        run([*pip, "install", "--require-hashes", *quick, "-r", str(PINS)], log, progress)
-        run([*pip, "install", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)], log, lambda line: None)
+        run([*pip(env), "--require-hashes", *quick, "-r", str(PINS)], log, progress)
+        register(env, log)
     except subprocess.CalledProcessError:
         raise Trouble(explain(log)) from None
     progress.say("ready")
@@ -161,9 +172,8 @@ def refresh(env, wanted, log):
     # type: (Path, dict[str, str], Path) -> None
     """Register the package again after a change of pyproject.toml alone."""
     (env / "ready.json").unlink()
-    pip = [str(python(env)), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     try:
-        run([*pip, "install", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)], log, lambda line: None)
+        register(env, log)
     except subprocess.CalledProcessError:
         raise Trouble(explain(log)) from None
     write_stamp(env, wanted)
