@@ -1,0 +1,283 @@
+"""Memory: what fills the fullest chip, row by row, at the fullest moment of a step.
+
+Steps as elsewhere: count parameters, count bytes, add what lives at the same time, compare with HBM, solve for chips.
+Two moments compete: the `loss`, with logits, and the backward pass of a `layer`, with what is recomputed for it.
+Left out: gradients of activations inside a layer and workspaces of kernels, a few percent; the allowance covers them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaling_lib import catalogue
+from scaling_lib.job import Job, divisors, with_plan
+from scaling_lib.ledger import Ledger, Part
+from scaling_lib.memory_activations import checkpoint_bytes, kept_bytes, layer_activations, recomputed_bytes
+from scaling_lib.memory_stages import (
+    ALL_FORWARD_FIRST,
+    Stage,
+    fullest_ranks,
+    in_flight,
+    layer_groups,
+    resident_bytes,
+    stage,
+    stage_groups,
+)
+from scaling_lib.precision import BYTES, Recipe
+from scaling_lib.units import ceil_div, maximum, where
+
+__all__ = [
+    "Allowance",
+    "assumed_allowance",
+    "checkpoint_bytes",
+    "fits",
+    "in_flight",
+    "layer_activations",
+    "ledger",
+    "min_chips",
+    "smallest_dp",
+    "state_bytes_per_param",
+]
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Memory that no tensor of the ledger uses. context: bytes a process. fragmentation: share of all tensors."""
+
+    context: float
+    fragmentation: float
+
+
+def assumed_allowance() -> Allowance:
+    """The catalogue's assumption; its reasons stand there."""
+    context, fragmentation = catalogue.find("assumptions", "context"), catalogue.find("assumptions", "fragmentation")
+    return Allowance(
+        catalogue.figure(context, "size", "B", "assumption context"),
+        catalogue.figure(fragmentation, "share", "", "assumption fragmentation"),
+    )
+
+
+def state_bytes_per_param(recipe: Recipe, zero: int, shards: Any) -> Any:
+    """Training state on one chip per parameter it works on, bytes: each kind whole or over X. Equation: eq-zero-state.
+
+    zero: 1 shards the optimizer, 2 the gradients too, 3 the weights too. Source: ZeRO, arXiv:1910.02054, figure 1.
+    Raises ValueError for another stage.
+    """
+    return sum(b / (shards if over else 1) for _, b, over in _state(recipe, zero))
+
+
+def _state(recipe: Recipe, zero: int) -> list[tuple[str, float, bool]]:
+    """Kinds of state: name, bytes per parameter, whether this ZeRO stage shards it."""
+    if zero not in (0, 1, 2, 3):
+        raise ValueError(f"zero is {zero!r}: use stage 0, 1, 2 or 3")
+    kinds = (
+        ("weights", recipe.weights, 3),
+        ("gradients", recipe.grads, 2),
+        ("master", recipe.master, 1),
+        ("adam m", recipe.adam_m, 1),
+        ("adam v", recipe.adam_v, 1),
+    )
+    return [(name, b, zero >= least) for name, b, least in kinds]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes and counts that all rows of one job share, so that each is worked out once.
+
+    tokens: of a microbatch on one chip. shared: ways that sequence parallelism cuts the stream. kept, working: of one
+    dense and one MoE layer.
+    """
+
+    job: Job
+    tokens: Any
+    shared: Any
+    kept: tuple[Any, Any]
+    working: tuple[Any, Any]
+
+    @classmethod
+    def of(cls, job: Job) -> _Sizes:
+        plan, e = job.plan, job.element_bytes
+        tokens, shared = plan.micro_batch * job.seq_len / plan.cp, plan.tp if plan.sequence_parallel else 1
+        point = checkpoint_bytes(tokens, job.model.d_model, 1, plan.checkpoints_per_layer, shared, e)
+        cut = plan.tp, plan.sequence_parallel, plan.attention
+        dense = layer_activations(job.model, tokens, job.seq_len, *cut, False, e)
+        moe = layer_activations(job.model, tokens, job.seq_len, *cut, True, e) if job.model.moe else dense
+        k = plan.checkpoints_per_layer
+        return cls(
+            job,
+            tokens,
+            shared,
+            (kept_bytes(dense, plan.recompute, point), kept_bytes(moe, plan.recompute, point)),
+            (recomputed_bytes(dense, plan.recompute, k), recomputed_bytes(moe, plan.recompute, k)),
+        )
+
+
+def _state_rows(job: Job, at: Stage) -> list[Part]:
+    """Weights, gradients and optimizer of a stage on one chip."""
+    plan = job.plan
+    on_chip = stage_groups(job.model, at, plan.tp).on_chip(plan.tp, plan.ep)
+    groups = plan.shard_group, plan.shard_group / plan.ep
+    return [
+        Part(
+            f"state/{name}",
+            resident_bytes(on_chip, b, groups if over else (1, 1)),
+            f"{b:g} P/(Y X)" if over else f"{b:g} P/Y",
+        )
+        for name, b, over in _state(job.recipe, plan.zero)
+    ]
+
+
+def _activation_rows(s: _Sizes, at: Stage, heads: Any) -> list[Part]:
+    """What forward leaves for backward. heads: microbatches whose loss waits for backward."""
+    wide = s.tokens * s.job.model.d_model / s.shared
+    mask = wide * at.embedding * at.in_flight / at.copies if s.job.plan.attention == "unfused" else 0.0
+    layers = at.dense_layers * s.kept[0] + at.moe_layers * s.kept[1]
+    return [
+        Part("activations/kept", at.in_flight / at.copies * layers, "in flight x layers x bytes kept a layer"),
+        Part("activations/embedding dropout", mask, "in flight x T D, unfused recipe only"),
+        Part(
+            "activations/head inputs",
+            2 * s.job.element_bytes * wide * (at.head > 0) * heads,
+            "2 T D e for the final norm and the head",
+        ),
+    ]
+
+
+def _weights_rows(job: Job, at: Stage, at_loss: bool) -> list[Part]:
+    """Whole weights and gradients of the piece at work: a layer, or the head at the loss."""
+    plan, m = job.plan, job.model
+    dense, moe = (sum(layer_groups(m, x, plan.tp).on_chip(plan.tp, plan.ep)) for x in (False, True))
+    layer = maximum(where(at.dense_layers > 0, dense, 0), where(at.moe_layers > 0, moe, 0))
+    head = where(at.head > 0, m.vocab_size * m.d_model / plan.tp, layer)
+    piece = head if at_loss else layer
+    gathered = (
+        piece + plan.prefetch * layer
+        if plan.reshard_after_forward
+        else sum(stage_groups(m, at, plan.tp).on_chip(plan.tp, plan.ep))
+    )
+    several = plan.shard_group > 1
+    return [
+        Part(
+            "transient/gathered layer",
+            where(several, gathered, 0.0) * job.recipe.weights * (plan.zero == 3),
+            "(piece + prefetch x layer)/Y" if plan.reshard_after_forward else "all of the stage/Y, kept for backward",
+        ),
+        Part(
+            "transient/unreduced gradients",
+            where(several, piece, 0.0) * job.recipe.grad_wire * (plan.zero >= 2),
+            "gradient of the piece/Y, before its reduce-scatter",
+        ),
+    ]
+
+
+def _other_rows(s: _Sizes, at: Stage, heads: Any, at_loss: bool) -> list[Part]:
+    """Recomputed activations, logits and buffers of the collectives."""
+    plan, m, e = s.job.plan, s.job.model, s.job.element_bytes
+    working = maximum(where(at.dense_layers > 0, s.working[0], 0.0), where(at.moe_layers > 0, s.working[1], 0.0))
+    logits = s.tokens * m.vocab_size / plan.tp * (at.head > 0)
+    buffers = (
+        s.tokens
+        * e
+        * (
+            where(plan.tp > 1, m.d_model, 0) * plan.sequence_parallel
+            + where(plan.pp > 1, 2 * m.d_model / s.shared, 0)
+            + where(plan.cp > 1, 4 * m.head_dim * maximum(m.n_kv_heads, plan.tp) / plan.tp, 0)
+        )
+    )
+    return [
+        Part("transient/recomputed layer", 0.0 if at_loss else working, "whole layer/k (full), scores (selective)"),
+        Part("transient/logits", logits * e if at_loss else 0.0 * logits, "T V e/Y"),
+        Part(
+            "transient/fp32 loss",
+            logits * BYTES["fp32"] * (heads if at_loss else heads - 1),
+            "4 T V/Y, softmax turned into its gradient in place",
+        ),
+        Part("transient/communication buffers", buffers, "T D e (TP gather) + 2 T D e (PP) + 4 T K h e/Y (CP ring)"),
+    ]
+
+
+def _at(s: _Sizes, rank: Any, at_loss: bool, allowance: Allowance) -> Ledger:
+    """The ledger of one rank at one of the two moments."""
+    job = s.job
+    at = stage(job, rank)
+    late = job.plan.schedule in ALL_FORWARD_FIRST
+    heads = where(job.plan.pp > 1, job.microbatches, 1) if late else 1
+    rows = [
+        *_state_rows(job, at),
+        *_activation_rows(s, at, heads),
+        *_weights_rows(job, at, at_loss),
+        *_other_rows(s, at, heads, at_loss),
+    ]
+    rows += [
+        Part("allowance/context", allowance.context, "driver, kernels, NCCL: assumed"),
+        Part(
+            "allowance/fragmentation",
+            allowance.fragmentation * sum(r.value for r in rows),
+            f"{allowance.fragmentation:.0%} of the rows above: assumed",
+        ),
+    ]
+    moment = "at the loss" if at_loss else "in a layer's backward pass"
+    return Ledger(f"Memory of a chip of stage {rank}, {moment}", "B", tuple(rows))
+
+
+def _fuller(a: Ledger, b: Ledger) -> Ledger:
+    """The ledger with the larger total; plan by plan for a grid."""
+    more = b.total > a.total
+    if isinstance(more, bool):
+        return b if more else a
+    return Ledger(
+        "Memory of the fullest chip",
+        a.unit,
+        tuple(Part(p.name, where(more, q.value, p.value), p.formula) for p, q in zip(a.parts, b.parts, strict=True)),
+    )
+
+
+def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
+    """Bytes on the fullest chip at its fullest moment, every kind a row. Rows that do not live at that moment are 0.
+
+    allowance: for context, NCCL and fragmentation; None takes `assumed_allowance`. Plans may be arrays.
+    Letters: P parameters of the stage, X data group, Y TP, T tokens of a microbatch on the chip, e bytes an element.
+    Raises ValueError for an unknown schedule, attention, recomputation or ZeRO stage.
+    """
+    allowance = assumed_allowance() if allowance is None else allowance
+    sizes = _Sizes.of(job)
+    best: Ledger | None = None
+    for rank in fullest_ranks(job):
+        for at_loss in (False, True):
+            now = _at(sizes, rank, at_loss, allowance)
+            best = now if best is None else _fuller(best, now)
+    assert best is not None
+    return best
+
+
+def fits(job: Job, allowance: Allowance | None = None) -> Any:
+    """Whether the fullest chip's ledger is within its HBM."""
+    return ledger(job, allowance).total <= job.cluster.chip.hbm
+
+
+def min_chips(total: Any, hbm: Any) -> Any:
+    """Fewest chips whose memory together holds `total` bytes, if it could be cut at will. Equation: eq-min-chips.
+
+    A lower bound: what each chip holds anyway (gathered layers, logits, context) is left out; see `smallest_dp`.
+    """
+    return ceil_div(total, hbm)
+
+
+def smallest_dp(job: Job, allowance: Allowance | None = None) -> int | None:
+    """The knob: smallest data-parallel degree at which the job fits, its other degrees and its batch as they are.
+
+    Tried are the degrees that divide the batch. None when none fits; chips are then dp x tp x pp x cp.
+    Raises ValueError when the batch is no whole number of microbatches.
+    """
+    slots = job.batch_tokens / (job.seq_len * job.plan.micro_batch)
+    if slots != int(slots) or slots < 1:
+        raise ValueError(
+            f"{job.batch_tokens:g} tokens are {slots:g} microbatches of {job.plan.micro_batch} x {job.seq_len} tokens: "
+            "use a batch that divides"
+        )
+    for dp in divisors(int(slots)):
+        trial = with_plan(job, dp=dp)
+        if fits(replace(trial, chips=trial.plan.chips), allowance):
+            return dp
+    return None
