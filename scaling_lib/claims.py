@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import Any
 
 from scaling_lib import catalogue
@@ -55,8 +56,16 @@ def claim(name: str) -> Claim:
     expression = entry.get("ours_expr")
     ours = float(eval(expression, names())) if expression else entry.get("ours")  # our own data file, not input
     return Claim(
-        name, str(entry["where"]), entry["chapter"], entry["claim"], entry["said"], ours, entry.get("unit", ""), verdict,
-        bool(entry.get("matters", False)), entry["why"],
+        name,
+        str(entry["where"]),
+        entry["chapter"],
+        entry["claim"],
+        entry["said"],
+        ours,
+        entry.get("unit", ""),
+        verdict,
+        bool(entry.get("matters", False)),
+        entry["why"],
     )
 
 
@@ -70,3 +79,37 @@ def text(value: float | str | None, figures: int = 4) -> str:
     if isinstance(value, (int, float)):
         return digits(value, figures)
     return "not known" if value is None else value
+
+
+def _row(c: Claim) -> str:
+    """One claim as a row of an HTML table."""
+    unit = f" {c.unit}" if isinstance(c.ours, float) else ""
+    cells = (text(c.said), text(c.ours) + unit, c.verdict + (" (matters)" if c.matters else ""), c.why)
+    body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f"<tr class='claim {c.verdict}' id='claim-{c.id}'><th scope='row'>{escape(c.claim)}</th>{body}</tr>"
+
+
+@dataclass(frozen=True)
+class ClaimTable:
+    """Claims as a table for a notebook; as text, one line a claim."""
+
+    claims: tuple[Claim, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{c.id}: says {text(c.said)}, ours {text(c.ours)} {c.unit} ({c.verdict})" for c in self.claims
+        )
+
+    def _repr_html_(self) -> str:
+        head = "<tr><th>claim</th><th>article</th><th>ours</th><th>verdict</th><th>why</th></tr>"
+        rows = "".join(_row(c) for c in self.claims)
+        return f"<table class='claims'><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def table(chapter: str | None = None, wrong_only: bool = False) -> ClaimTable:
+    """The claims of a chapter (all when None), or only those that do not hold. ValueError when there are none."""
+    found = tuple(c for c in all_claims() if chapter in (None, c.chapter) and not (wrong_only and c.verdict == "holds"))
+    if not found:
+        known = ", ".join(sorted({c.chapter for c in all_claims()}))
+        raise ValueError(f"no claims of chapter {chapter!r}: chapters with claims are {known}")
+    return ClaimTable(found)

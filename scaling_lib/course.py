@@ -5,7 +5,7 @@ Chapters and number ties use `from scaling_lib.course import *`, so that prose a
 
 from __future__ import annotations
 
-from scaling_lib import budget
+from scaling_lib import budget, catalogue, claims
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.model import model
@@ -19,11 +19,15 @@ __all__ = [
     "llama",
     "llama_405b",
     "meta_405b_job",
+    "meta_405b_rate",
+    "meta_405b_rate_small",
     "meta_hours",
     "nic_egress",
     "node_egress",
     "nvlink_egress",
+    "ours",
     "peak_v5p",
+    "said",
     "v5p",
     "v5p_axis",
 ]
@@ -57,3 +61,16 @@ meta_405b_job = Job(
     8192,
     budget.reported("llama-3.1-405b").tokens,
 )
+_layouts = catalogue.find("reported_runs", "llama-3.1-405b")["layouts"]
+meta_405b_rate_small = catalogue.figure(_layouts[0], "rate", "FLOP/s", "llama-3.1-405b on 8192 GPUs")
+meta_405b_rate = catalogue.figure(_layouts[1], "rate", "FLOP/s", "llama-3.1-405b on 16384 GPUs")
+
+
+def said(name: str, figures: int = 4) -> str:
+    """What the article says in one claim, as text without unit."""
+    return claims.text(claims.claim(name).said, figures)
+
+
+def ours(name: str, figures: int = 4) -> str:
+    """What we compute for one claim, as text without unit."""
+    return claims.text(claims.claim(name).ours, figures)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling_lib import budget, dp
+from scaling_lib import budget, dp, roofline
 from scaling_lib.draw import Axis, Mark, Series, line_chart, log_range, readout
 from scaling_lib.explore import Choice, Explorer, Slider
 from scaling_lib.job import Job, ParallelPlan
@@ -15,6 +15,7 @@ from scaling_lib.library import cluster, model
 from scaling_lib.units import DAY, HOUR, MINUTE, show
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e")
+_H100 = cluster("dgx-h100")
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
 
 
@@ -59,6 +60,30 @@ dp_explorer = Explorer(
         Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
     ),
     draw_dp,
+)
+
+
+def draw_scaling(peak: float, egress: float, batch: float) -> str:
+    """Speed-up against chips for a layer whose weight traffic does not shrink, and the largest useful cluster."""
+    alpha = roofline.critical_intensity(peak * 1e12, egress * 1e9)
+    knee = batch / alpha
+    x, y = Axis("chips", 1, 100_000, log=True), Axis("speed-up over one chip", 1, 100_000, log=True)
+    real = [(n, float(roofline.strong_scaling_speedup(batch, alpha, n))) for n in log_range(x.low, x.high)]
+    words = f"Up to {show(knee, 'chip')} each chip adds its share; beyond, none does."
+    marks = [Mark(knee, knee, show(knee, "chip"), above=True)] if x.low < knee < x.high else []
+    lines = [Series("with communication", real), Series("ideal", [(x.low, y.low), (x.high, y.high)])]
+    rows = [("FLOPs a byte, C/W", show(alpha, "FLOP/B")), ("largest useful cluster", show(knee, "chip"))]
+    return line_chart("Strong scaling at a fixed batch", words, x, y, lines, marks) + readout(rows)
+
+
+scaling_explorer = Explorer(
+    "Largest useful cluster",
+    (
+        Slider("peak", "peak, C (TFLOP/s)", 50, 5000, _H100.chip.flops("bf16") / 1e12, log=True),
+        Slider("egress", "egress a chip, W (GB/s)", 5, 2000, _H100.domain * _H100.levels[1].egress / 1e9, log=True),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+    ),
+    draw_scaling,
 )
 
 

@@ -171,7 +171,7 @@ def digits(value: float, figures: int = 3) -> str:
 
 
 _STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-_PREFIXED = {"B", "B/s", "b/s", "FLOP", "FLOP/s", "W", "FLOP/token", "FLOP/B"}
+_PREFIXED = {"B", "B/s", "b/s", "FLOP", "FLOP/s", "W", "FLOP/token"}
 
 
 def show(value: Any, unit: str = "", figures: int = 3) -> str:
