@@ -77,6 +77,7 @@ FLOPS = "budget.train_flops(n_params(llama), TOKENS)"
 CLOUD, OWNED = "budget.price('article-cloud').rate", "budget.price('article-owned').rate"
 SIX = "flops_per_token(llama, convention='6N')"
 ATTENTION = "100 * (flops_per_token(llama, {}) - flops_per_token(llama, convention='matmul')) / " + SIX
+KEPT = "memory.checkpoint_bytes(4e6, llama.d_model, llama.n_layers, 2)"
 HOURS_3_1 = "budget.reported('llama-3.1-70b').chip_seconds"
 LARGE = "Job(llama, h100, ParallelPlan(dp=2048, tp=8), 16384, 16e6, 8192)"
 
@@ -107,6 +108,13 @@ WHY: list[tuple[str, str, str, int]] = [
     ("cost-cloud", "be 12.8", f"budget.cost(meta_hours.chip_seconds, {CLOUD}) / 1e6", 1),
     ("cost-owned", "be 3.84", f"budget.cost(meta_hours.chip_seconds, {OWNED}) / 1e6", 2),
     ("five-million", "12.8 at 2 USD", f"budget.cost(meta_hours.chip_seconds, {CLOUD}) / 1e6", 1),
+    (
+        "ledger-total",
+        "(428 MB at TP 4",
+        "roofline.layer(llama, 'full').weights * recipe('bf16').weights / 4 / units.MB",
+        0,
+    ),
+    ("min-gpus", "117 is what", f"memory.min_chips(n_params(llama) * 10 + {KEPT}, v5p.chip.hbm)", 0),
     ("min-gpus", "fits 15 H100", "units.ceil_div(n_params(llama) * recipe('bf16').total, h100.chip.hbm)", 0),
     ("ten-years", "take 9.4 years", f"budget.seconds({FLOPS}, 117, peak_v5p, ARTICLE_MFU) / units.YEAR", 1),
     ("b-must-grow", "125 tokens", "4e6 / 32000", 0),
