@@ -155,7 +155,9 @@ def test_attention_flops_by_hand(llama: TransformerConfig) -> None:
 
 
 def test_a_convention_that_needs_more(llama: TransformerConfig) -> None:
-    with pytest.raises(ValueError, match="unknown FLOPs convention '6nd': use one of 6N, matmul, causal, full, megatron"):
+    with pytest.raises(
+        ValueError, match="unknown FLOPs convention '6nd': use one of 6N, matmul, causal, full, megatron"
+    ):
         flops_per_token(llama, 8192, "6nd")
     with pytest.raises(ValueError, match="'causal' counts attention: give seq_len in tokens, or use '6N' or 'matmul'"):
         flops_per_token(llama)

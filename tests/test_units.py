@@ -130,7 +130,10 @@ def test_digits_takes_the_figures_asked_for() -> None:
         (1.79e6, "s", "20.7 days"),
         (2 / 3600, "USD/s", "2.00 USD/h"),
         (1.28e7, "USD", "12.8 million USD"),
-        (2472, "token/chip", "2,470 token/chip"),
+        (2472, "token/chip", "2,470 tokens/chip"),
+        (1, "token", "1.00 token"),
+        (3, "microbatch", "3.00 microbatches"),
+        (3, "B/param", "3.00 B/param"),
         (3.14159, "", "3.14"),
     ],
 )
