@@ -175,11 +175,15 @@ _PREFIXED = {"B", "B/s", "b/s", "FLOP", "FLOP/s", "W", "FLOP/token"}
 
 
 def show(value: Any, unit: str = "", figures: int = 3) -> str:
-    """Text of an SI value: `show(4.5e11, "B/s")` -> "450 GB/s", `show(2472, "token/chip")` -> "2,470 tokens/chip".
+    """Text of an SI value: `show(4.5e11, "B/s")` -> "450 GB/s", `show(2472.5, "token/chip")` -> "2,470 tokens/chip".
 
     `unit` may be "s" (a duration is chosen), "USD", "USD/s" (printed per hour), "%" (value is a fraction), "GiB"
-    (value in bytes), any SI unit, or "" for a bare number.
+    (value in bytes), any SI unit, or "" for a bare number. A whole number (int) of counted things below a million is
+    exact and printed whole; from a million on, counted things are told in millions, billions or trillions.
     """
+    noun = unit.partition("/")[0]
+    if noun in _COUNTED:
+        return _count(value, unit, figures)
     value = float(value)
     if unit == "s":
         return duration(value, figures)
@@ -195,18 +199,23 @@ def show(value: Any, unit: str = "", figures: int = 3) -> str:
         rounded = float(f"{value:.{figures - 1}e}")
         step, prefix = next((s for s in _STEPS if abs(rounded) >= s[0]), (1.0, ""))
         return f"{digits(value / step, figures)} {prefix}{unit}"
-    return f"{digits(value, figures)} {plural(unit, value)}".rstrip()
+    return f"{digits(value, figures)} {unit}".rstrip()
 
 
-_COUNTED = ("token", "chip", "param", "microbatch", "stage", "layer", "sequence", "node", "pod", "chip-hour")
+_COUNTED = ("token", "chip", "param", "microbatch", "stage", "layer", "sequence", "node", "pod", "chip-hour", "way")
 
 
-def plural(unit: str, value: float) -> str:
-    """The unit with its counted noun in the plural unless the value is one: "token/chip" -> "tokens/chip"."""
+def _count(value: Any, unit: str, figures: int) -> str:
+    """Counted things: exact while small and whole, else in millions, billions or trillions."""
     noun, slash, rest = unit.partition("/")
-    if noun not in _COUNTED or value == 1:
-        return unit
-    return noun + ("es" if noun.endswith("ch") else "s") + slash + rest
+    unit = (noun if value == 1 else noun + ("es" if noun.endswith("ch") else "s")) + slash + rest
+    if isinstance(value, int) and abs(value) < 1e6:
+        return f"{value:,} {unit}"
+    size = abs(float(f"{float(value):.{figures - 1}e}"))
+    for step, word in ((1e12, "trillion "), (1e9, "billion "), (1e6, "million ")):
+        if step <= size < 1000 * step:
+            return f"{digits(value / step, figures)} {word}{unit}"
+    return f"{digits(value, figures)} {unit}"
 
 
 _TIMES = (
