@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
 
 from scaling_lib.catalogue import DATA, CatalogueError, read_toml
 
@@ -33,3 +35,32 @@ def symbols() -> tuple[Symbol, ...]:
         except TypeError as error:
             raise CatalogueError(f"notation.toml, symbol {number} ({row.get('letter')}): {error}; see Symbol") from None
     return tuple(rows)
+
+
+@dataclass(frozen=True)
+class NotationTable:
+    """The letters as a table for a notebook."""
+
+    rows: tuple[Symbol, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{s.letter}: {s.meaning} [{s.unit or 'bare number'}]" for s in self.rows)
+
+    def _repr_html_(self) -> str:
+        head = "<tr><th>letter</th><th>meaning</th><th>in code</th><th>Hugging Face key</th><th>unit</th></tr>"
+        return f"<table class='notation'><thead>{head}</thead><tbody>{''.join(self._body())}</tbody></table>"
+
+    def _body(self) -> Iterator[str]:
+        """Rows, each group under its own heading."""
+        for group in dict.fromkeys(s.group for s in self.rows):
+            yield f"<tr><th colspan='5' scope='rowgroup'>{escape(group)}</th></tr>"
+            for s in (s for s in self.rows if s.group == group):
+                names = ", ".join(f"<code>{escape(n)}</code>" for n in s.names)
+                key = f"<code>{escape(s.hugging_face)}</code>" if s.hugging_face else ""
+                cells = (f"${s.latex}$", escape(s.meaning), names, key, escape(s.unit))
+                yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def table() -> NotationTable:
+    """All letters, for the notation page."""
+    return NotationTable(symbols())
