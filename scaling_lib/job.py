@@ -12,7 +12,6 @@ from typing import Any
 from scaling_lib.hardware import Cluster
 from scaling_lib.model import TransformerConfig
 from scaling_lib.precision import BYTES, RECIPES, Recipe
-from scaling_lib.units import show
 
 RECOMPUTE = ("none", "selective", "full")
 ATTENTION = ("flash", "unfused")
@@ -270,7 +269,7 @@ def _fix_chips(job: Job) -> str:
     if job.chips % inner == 0:
         return f"use dp {int(job.chips // inner)}"
     lower = int(job.chips // inner) * inner
-    near = f"{lower or inner} or {lower + inner} chips"
+    near = f"{lower} or {lower + inner} chips" if lower else f"{inner} chips"
     return f"{job.chips} does not divide by tp x pp x cp = {inner}: use {near}, or other degrees"
 
 
@@ -341,7 +340,7 @@ def _check_batch(job: Job) -> list[Violation]:
             )
         )
     sequences, each = job.batch_tokens / job.seq_len, plan.dp * plan.micro_batch
-    least = show(each * job.seq_len, "token")
+    least = f"{each * job.seq_len:,} tokens"  # exact: a rounded batch would be one that does not divide
     if sequences < each:
         found.append(
             Violation(
@@ -410,7 +409,7 @@ def _check_pipeline(job: Job) -> list[Violation]:
                 "schedule",
                 False,
                 f"{job.microbatches:.3g} microbatches for {plan.pp} stages: most of the step is bubble",
-                f"use a batch of at least {show(plan.pp * each * job.seq_len, 'token')} or a smaller dp",
+                f"use a batch of at least {plan.pp * each * job.seq_len:,} tokens or a smaller dp",
             )
         )
     return found

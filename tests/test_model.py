@@ -326,5 +326,5 @@ def test_an_unreadable_config_json(tmp_path: Path) -> None:
 
 
 def test_an_unknown_model_lists_near_ones() -> None:
-    with pytest.raises(CatalogueError, match="unknown model 'llama-70b': did you mean .*llama-3-70b"):
+    with pytest.raises(CatalogueError, match=r"unknown model 'llama-70b': did you mean .*llama-3-70b"):
         model("llama-70b")
