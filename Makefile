@@ -9,7 +9,9 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 endif
 RUN = $(shell $(PYTHON) tools/environment.py --where 2>/dev/null)
 
-.PHONY: help book serve notebooks test check lint types site lab lock clean env
+SHELL := /bin/sh
+
+.PHONY: help book serve notebooks stale test check lint types site lab lock clean env
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,6 +29,9 @@ serve: env  ## serve what was built before
 notebooks: env  ## execute the chapters whose sources changed: book/src/*.md -> book/*.ipynb
 	@$(RUN) -m tools.notebooks
 
+stale: env  ## say which notebooks do not belong to their sources
+	@$(RUN) -m tools.notebooks --check
+
 test: env  ## prove everything: lint, types, tests, notebooks, site, browser
 	@$(RUN) -m tools.verify
 
@@ -34,7 +39,7 @@ check: env  ## the quick part of `make test`: lint, types and the tests without 
 	@$(RUN) -m tools.verify --quick
 
 lint: env  ## style of the code (ruff)
-	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff check --quiet --output-format concise .
 
 types: env  ## types of the code (mypy, strict)
 	@$(RUN) -m mypy

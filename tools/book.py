@@ -61,7 +61,7 @@ def build() -> None:
         if STAMP.is_file() and STAMP.read_text() == wanted:
             print(f"The book is up to date: {HTML.relative_to(ROOT)}", flush=True)
             return
-        for leftover in (*BUILD.glob("*"), *BUILD.glob(".[!.]*")):
+        for leftover in BUILD.iterdir():
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         run_jupyter_book()
         STAMP.write_text(wanted)

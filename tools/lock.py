@@ -1,7 +1,6 @@
 """Derive constraints.txt and environment.yml from pyproject.toml: one set of versions for every supported Python.
 
-    python -m tools.lock             keep the pins that still fit, add what is new
-    python -m tools.lock --upgrade   take the newest versions that the ranges allow
+Without options the pins that still fit are kept and what is new is added; --upgrade takes the newest that fit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""Prove the course: style, types, the built site, then every test and every stored notebook, with pytest last.
+
+    python -m tools.verify           all of it (`make test`)
+    python -m tools.verify --quick   without notebooks, site and browser (`make check`)
+
+A step that fails does not keep the later ones from running; the exit code is 0 only if all went well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.notebooks import private_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL_SECONDS = 120
+SITE_TESTS = ("tests/test_site.py", "tests/test_lab.py")
+
+
+def step(name: str, command: list[str]) -> bool:
+    """Run one step under a heading and tell how it ended."""
+    print(f"== {name}", flush=True)
+    start = time.monotonic()
+    good = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode == 0
+    print(f"== {name}: {'good' if good else 'FAILED'} ({time.monotonic() - start:.0f} s)\n", flush=True)
+    return good
+
+
+def notebooks() -> list[str]:
+    """Return the stored notebooks: those of the chapters, the exercises and their solutions."""
+    patterns = ("book/*.ipynb", "exercises/*.ipynb", "exercises/solutions/*.ipynb")
+    return sorted(p.relative_to(ROOT).as_posix() for pattern in patterns for p in ROOT.glob(pattern))
+
+
+def pytest(quick: bool) -> list[str]:
+    """Return the pytest command: tests and notebooks in one run, each file on one of two workers."""
+    command = ["pytest", "-q", "-n", "2", "--dist", "loadfile"]
+    if quick:
+        return [*command, "tests", *(f"--ignore={path}" for path in SITE_TESTS)]
+    compare = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}"]
+    return [*command, *compare, "--nbval-sanitize-with=tests/nbval_sanitize.cfg", "tests", *notebooks()]
+
+
+def main() -> int:
+    """Run the steps."""
+    parser = argparse.ArgumentParser(description="Prove the course.")
+    parser.add_argument("--quick", action="store_true", help="leave out notebooks, site and browser")
+    quick = parser.parse_args().quick
+    steps = {"lint": ["ruff", "check", "--quiet", "--output-format", "concise", "."], "types": ["mypy"]}
+    if not quick:
+        steps["book"] = ["tools.book", "build"]
+    failed = [name for name, command in steps.items() if not step(name, command)]
+    print(f"== tests{'' if quick else f' and {len(notebooks())} notebooks'}", flush=True)
+    if failed:
+        print(f"(already failed above: {', '.join(failed)})", flush=True)
+    with private_settings():
+        result = subprocess.run([sys.executable, "-m", *pytest(quick)], cwd=ROOT, check=False).returncode
+    return 1 if failed or result else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        sys.exit(130)
