@@ -59,7 +59,7 @@ def _first_stage_layers(job: Job, microbatches: Any) -> Any:
 
 
 def korthikanti_first_stage(job: Job) -> Any:
-    """Activation bytes of the layers of the first stage's layers: L of them under 1F1B, times 1 + (p-1)/(pv) interleaved."""
+    """Activation bytes of the first stage: L layers under 1F1B, times 1 + (p-1)/(pv) interleaved."""
     return korthikanti_layer(job) * _first_stage_layers(job, math.inf)
 
 

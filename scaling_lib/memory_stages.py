@@ -89,9 +89,14 @@ def stage(job: Job, rank: Any) -> Stage:
 
 
 def fullest_ranks(job: Job) -> list[Any]:
-    """Ranks among which the fullest is: the first, the last, and the first with experts in all its layers."""
+    """Ranks among which the fullest is: the first, the last, the first with experts in all its layers.
+
+    Under DualPipe also a middle one, which holds two long chunks when more than half of them are long.
+    """
     p, moe = job.plan.pp, job.model.moe
     ranks = [0, p - 1]
+    if job.plan.schedule == "dualpipe":
+        ranks.append((p - 1) // 2)
     if moe:
         last_dense = moe.n_dense_layers - 1
         after = chunk_of(last_dense, job.model.n_layers, n_chunks(job.plan)) + 1 if last_dense >= 0 else 0
