@@ -159,7 +159,7 @@ def line_chart(
                 ' font-weight="600"',
             )
         )
-    return svg(title, description, "".join(body))
+    return svg(title, description, "".join(body), height=HEIGHT + 24)
 
 
 def _grid(x: Axis, y: Axis, width: float, height: float) -> str:
@@ -179,17 +179,12 @@ def _grid(x: Axis, y: Axis, width: float, height: float) -> str:
 
 
 def _legend(series: Sequence[Series]) -> str:
-    """Names with their stroke, in the upper right corner."""
-    parts = []
+    """Names with their stroke, in a row below the axis, where no line can cross them."""
+    parts, x, y = [], float(_LEFT), HEIGHT + 12
     for i, line in enumerate(series):
-        y = _TOP + 16 + 18 * i
-        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-        parts.append(
-            f'<line x1="{WIDTH - 52}" y1="{y - 4}" x2="{WIDTH - 22}" y2="{y - 4}" stroke="{colour}" stroke-width="2.5"'
-            + (f' stroke-dasharray="{dash}"' if dash else "")
-            + "/>"
-        )
-        parts.append(text(WIDTH - 58, y, line.name, "end"))
+        parts.append(stroke(x, y - 4, x + 30, y - 4, COLOURS[i % len(COLOURS)], 2.5, DASHES[i % len(DASHES)]))
+        parts.append(text(x + 36, y, line.name))
+        x += 60 + 7.2 * len(line.name)  # about the width of the text, which only a browser could measure
     return "".join(parts)
 
 

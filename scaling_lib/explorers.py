@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling_lib import budget, dp, roofline
-from scaling_lib.draw import Axis, Mark, Series, line_chart, log_range, readout
+from scaling_lib import budget, crosspod, dp, fsdp, hybrid, roofline, tp
+from scaling_lib.draw import Axis, Mark, Series, bar_chart, line_chart, log_range, readout
 from scaling_lib.explore import Choice, Explorer, Slider
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
+from scaling_lib.model import n_params
 from scaling_lib.units import DAY, HOUR, MINUTE, show
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e")
 _H100 = cluster("dgx-h100")
+DENSE = ("llama-3-8b", "llama-3-70b", "llama-3-405b", "llama-2-70b", "gpt-3-175b")
 MODELS = ("llama-3-8b", "llama-3-70b", "llama-3-405b", "gpt-3-175b", "mixtral-8x7b", "deepseek-v3")
 
 
@@ -84,6 +86,154 @@ scaling_explorer = Explorer(
         Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
     ),
     draw_scaling,
+)
+
+
+def draw_fsdp(cluster_name: str, chips: int, batch: float, bytes_per_param: float) -> str:
+    """Compute and communication of one layer against chips under FSDP, and the state each chip keeps."""
+    c, m = cluster(cluster_name), model("llama-3-70b")
+
+    def job(n: float) -> Job:
+        return Job(m, c, ParallelPlan(dp=n), n, batch, 8192)
+
+    times = [(n, fsdp.times(job(n))) for n in log_range(8, 32_768)]
+    here, state = fsdp.times(job(chips)), fsdp.state_bytes_per_chip(n_params(m), bytes_per_param, chips)
+    lines = [
+        Series("compute", [(n, t.math * 1e3) for n, t in times]),
+        Series("gathers and scatters", [(n, t.comms * 1e3) for n, t in times]),
+    ]
+    values = [y for line in lines for _, y in line.points]
+    y = Axis("ms per layer and step", min(values) / 1.5, max(values) * 1.5, log=True)
+    words = f"{chips} chips: compute {show(here.math, 's')}, communication {show(here.comms, 's')} per layer."
+    mark = Mark(chips, float(here.bound) * 1e3, f"MFU cap {show(here.mfu_cap, '%')}", above=True)
+    rows = [
+        ("tokens per chip", show(batch / chips, "token/chip")),
+        ("threshold", show(fsdp.critical_batch(job(chips)) / chips, "token/chip")),
+        ("state per chip", show(state, "B")),
+        ("share of its memory", show(state / c.chip.hbm, "%")),
+    ]
+    return line_chart(
+        f"FSDP of Llama 3 70B on {c.chip.name}", words, Axis("chips", 8, 32_768, log=True), y, lines, [mark]
+    ) + readout(rows)
+
+
+fsdp_explorer = Explorer(
+    "What sharding costs",
+    (
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Slider("chips", "chips, X", 8, 32_768, 1024, step=8),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+        Slider("bytes_per_param", "bytes a parameter, b", 8, 20, 16),
+    ),
+    draw_fsdp,
+)
+
+
+def draw_tp(model_name: str, cluster_name: str, form: str) -> str:
+    """Compute over communication of one layer against the TP degree, on the links each degree crosses."""
+    c, m = cluster(cluster_name), model(model_name)
+    degrees = [2**i for i in range(1, 8)]
+    jobs = [Job(m, c, ParallelPlan(dp=1, tp=d), d, 2**16, 8192, layer=form) for d in degrees]
+    caps = [float(tp.times(job).mfu_cap) for job in jobs]
+    limit = tp.max_degree(
+        roofline.layer(m, form).effective_d_ff, c.chip.flops("bf16"), c.levels[0].chip_egress(jobs[0].torus_axes[1])
+    )
+    bars = [
+        (f"TP {d}" + (", beyond the domain" if d > c.domain else ""), cap, show(cap, "%"))
+        for d, cap in zip(degrees, caps, strict=True)
+    ]
+    words = f"The width allows {limit:.1f} ways; the domain holds {c.domain} chips."
+    rows = [
+        ("effective width F", f"{roofline.layer(m, form).effective_d_ff:,.0f}"),
+        ("limit by the width", f"{limit:.1f} ways"),
+        ("chips in the domain", str(c.domain)),
+    ]
+    return bar_chart(f"MFU cap of {model_name} by TP degree on {c.chip.name}", words, bars) + readout(rows)
+
+
+tp_explorer = Explorer(
+    "How wide can TP go?",
+    (
+        Choice("model_name", "model", DENSE, "llama-3-70b"),
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Choice("form", "layer", ("two-matmul", "gated", "full"), "two-matmul"),
+    ),
+    draw_tp,
+)
+
+
+def draw_hybrid(batch: float, chips: int, axes_x: int, axes_y: int) -> str:
+    """Both collectives against the FSDP degree on a TPU v5p torus, where the split is free."""
+    c, m = cluster("tpu-v5p"), model("llama-3-70b")
+    w_x, w_y = axes_x * c.levels[0].egress, axes_y * c.levels[0].egress
+    peak, best = c.chip.flops("bf16"), float(hybrid.x_opt(batch, m.d_ff, chips, w_x, w_y))
+    x = Axis("FSDP degree, X (TP is N/X)", 1, chips, log=True)
+    gathers = [(d, hybrid.t_fsdp(m.d_model, m.d_ff, chips / d, w_x) * 1e3) for d in log_range(x.low, x.high)]
+    activations = [(d, hybrid.t_tp(batch, m.d_model, d, w_y) * 1e3) for d in log_range(x.low, x.high)]
+    math_ms = 4 * batch * m.d_model * m.d_ff / (chips * peak) * 1e3
+    values = [y for _, y in gathers + activations] + [math_ms]
+    y = Axis("ms per layer, forward", min(values) / 1.5, max(values) * 1.5, log=True)
+    lines = [
+        Series("FSDP gathers", gathers),
+        Series("TP activations", activations),
+        Series("compute", [(x.low, math_ms), (x.high, math_ms)]),
+    ]
+    mark = [Mark(best, hybrid.t_tp(batch, m.d_model, best, w_y) * 1e3, f"X = {best:.0f}")] if 1 <= best <= chips else []
+    rows = [("tokens per chip", show(batch / chips, "token/chip")), ("best FSDP degree", f"{best:.0f}")]
+    rows += [
+        (f"threshold, {name}", show(hybrid.critical_tokens(peak, w_x, w_y, m.d_ff, combine), "token/chip"))
+        for combine, name in (("max", "they overlap"), ("sum", "they add"))
+    ]
+    words = f"Best split: FSDP {best:.0f} by TP {chips / best:.1f}."
+    return line_chart(f"FSDP x TP of Llama 3 70B on {chips} TPU v5p", words, x, y, lines, mark) + readout(rows)
+
+
+hybrid_explorer = Explorer(
+    "Best split on one fabric",
+    (
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+        Slider("chips", "chips, N", 64, 8960, 8960, step=64),
+        Slider("axes_x", "torus axes for FSDP", 1, 2, 2),
+        Slider("axes_y", "torus axes for TP", 1, 2, 1),
+    ),
+    draw_hybrid,
+)
+
+
+def draw_crosspod(cluster_name: str, pods: int, batch: float, pp: int) -> str:
+    """Tokens a pod against the threshold of the outer network, by pods."""
+    c = cluster(cluster_name)
+    inner, outer = c.levels[-2].size or 1, c.levels[-1].egress
+    needed = crosspod.critical_pod_tokens(c.chip.flops("bf16"), outer, pp)
+    x = Axis("pods", 1, 4096, log=True)
+    each = [(n, batch / n) for n in log_range(x.low, x.high)]
+    lines = [Series("tokens a pod", each), Series("threshold", [(x.low, needed), (x.high, needed)])]
+    y = Axis("tokens a pod", min(batch / x.high, needed) / 2, max(batch, needed) * 2, log=True)
+    here = batch / pods
+    verdict = "hidden" if here >= needed else f"capped at {show(roofline.mfu_cap(here, needed), '%')} in backward"
+    rows = [
+        ("a pod", f"{inner:,} chips"),
+        ("tokens a pod", show(here, "token")),
+        ("threshold a pod", show(needed, "token")),
+        ("threshold a chip", show(needed / inner, "token/chip")),
+        ("pods before it binds", show(batch / needed, "pod")),
+        ("gradient traffic", verdict),
+    ]
+    words = f"{pods} pods: {show(here, 'token')} each against {show(needed, 'token')}."
+    return line_chart(
+        f"DP across pods of {inner:,} {c.chip.name}", words, x, y, lines, [Mark(pods, here, verdict)]
+    ) + readout(rows)
+
+
+crosspod_explorer = Explorer(
+    "How many pods?",
+    (
+        Choice("cluster_name", "cluster", CLUSTERS, "tpu-v5p"),
+        Slider("pods", "pods", 1, 4096, 2),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 16e6, log=True),
+        Slider("pp", "pipeline stages across pods", 1, 32, 1),
+    ),
+    draw_crosspod,
 )
 
 
