@@ -1,0 +1,323 @@
+"""Questions as typed data: a template, a seeded draw of its parameters, and names of what is computed from them.
+
+A question holds text and one function, `derive`, which computes every number of the text with this library. A seed turns
+a question into an instance: parameters chosen, numbers computed, templates filled. Seed None takes the book's parameters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from scaling_lib.hardware import chip, cluster
+from scaling_lib.units import digits, show, unit_factor
+
+KINDS = ("numeric", "choice", "explain", "audit", "estimate", "code")
+STEPS = {
+    "flops": "Count FLOPs",
+    "bytes": "Count bytes",
+    "rates": "Divide by rates",
+    "compare": "Compare",
+    "knob": "Solve for the knob",
+}
+# things that are counted, not measured: "2,198 tokens per GPU" and "2,198 tokens" answer the same question
+NOUNS = (
+    "chip", "GPU", "TPU", "node", "rank", "pod", "rack", "layer", "stage", "step", "way", "microbatch", "sequence", "slot",
+    "hop", "failure", "checkpoint", "spare", "replica", "expert", "collective", "axis", "element", "layout", "ratio",
+)  # fmt: skip
+_PRETTY = {"gpt": "GPT", "deepseek": "DeepSeek"}
+
+
+class QuestionError(ValueError):
+    """A question that is incomplete or contradicts itself, or an id that does not exist."""
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A wrong answer that a known misconception leads to.
+
+    name: what the slip is called. value: name of the derived number it gives. why: what went wrong, one sentence.
+    """
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a choice. key: what `answer` names when it is right. why: what is wrong with it when it is not."""
+
+    key: str
+    text: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a rubric. words: regular expressions, any of which in an answer earns the point."""
+
+    text: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of the bank.
+
+    prompt, hints, steps and traps are templates: `{name}` is a parameter or derived value, `{name:unit}` shows it with a
+    unit; `{name:model}`, `{name:chip}`, `{name:cluster}`, `{name:machine}` and `{name:gpu}` show a catalogue entry by title.
+    draw: options of each parameter; an option that is a mapping is merged into the parameters.
+    answer: name of the derived SI value, or of the key of the right option. unit: what a bare number is read in.
+    steps: templates under the keys of STEPS, in that order. says: the answer in 30 s, 2 min and 5 min.
+    book: the canonical answer as the chapters write it, an expression over the public names of the library.
+    reference, arguments: for code, the function to reproduce and the derived values it is tried on.
+    Raises QuestionError for an incomplete one.
+    """
+
+    id: str
+    kind: str
+    prompt: str
+    hints: tuple[str, str, str]
+    canonical: Mapping[str, Any] = field(default_factory=dict)
+    draw: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    derive: Callable[[Any], Mapping[str, Any]] | None = None
+    answer: str = ""
+    unit: str = ""
+    tolerance: float = 0.02
+    traps: tuple[Trap, ...] = ()
+    options: tuple[Option, ...] = ()
+    rubric: tuple[Point, ...] = ()
+    steps: Mapping[str, str] = field(default_factory=dict)
+    says: tuple[str, str, str] | None = None
+    follow_ups: tuple[str, ...] = ()
+    difficulty: int = 2
+    importance: int = 3
+    minutes: float = 3
+    tags: tuple[str, ...] = ()
+    claim: str = ""
+    book: str = ""
+    reference: Callable[..., Any] | None = None
+    arguments: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        if problem:
+            raise QuestionError(f"question {self.id!r}: {problem}")
+
+    @property
+    def stem(self) -> str:
+        """The chapter: what stands before the dot of the id."""
+        return self.id.partition(".")[0]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the answer is a number."""
+        return bool(self.answer) and not self.options
+
+
+def _problem(q: Question) -> str:
+    """What is wrong with a question, empty when nothing is."""
+    if not re.fullmatch(r"[a-z]+\.[a-z0-9_]+", q.id):
+        return "the id must read chapter.name in small letters"
+    if q.kind not in KINDS:
+        return f"unknown kind {q.kind!r}: use one of {', '.join(KINDS)}"
+    if len(q.hints) != 3:
+        return f"{len(q.hints)} hints: give three, nudge, formula, plug-in"
+    if list(q.steps) != [s for s in STEPS if s in q.steps] or not q.steps:
+        return f"steps {list(q.steps)}: use {', '.join(STEPS)} in this order, at least one"
+    if set(q.draw) and not q.canonical:
+        return "it draws parameters but has no canonical ones"
+    if q.kind in ("numeric", "estimate") and not q.numeric:
+        return "a number is asked, so `answer` must name a derived value"
+    if q.kind == "choice" and len(q.options) < 3:
+        return "a choice needs at least three options"
+    if q.kind == "explain" and not (q.rubric and q.says):
+        return "an explanation needs a rubric and the answers for 30 s, 2 min and 5 min"
+    if q.kind == "audit" and not (q.answer or q.rubric):
+        return "an audit needs an answer or a rubric"
+    if q.kind == "code" and not (q.reference and q.arguments):
+        return "code needs a reference function and its arguments"
+    if not (1 <= q.difficulty <= 5 and 1 <= q.importance <= 5 and q.minutes > 0):
+        return "difficulty and importance go from 1 to 5, minutes are above 0"
+    return ""
+
+
+def pick(options: Sequence[Any], *key: object) -> Any:
+    """One of several options, chosen by a hash of the key: the same on every machine and Python version."""
+    digest = hashlib.sha256("|".join(map(str, key)).encode()).digest()
+    return options[int.from_bytes(digest[:8], "big") % len(options)]
+
+
+def parameters(question: Question, seed: int | None) -> dict[str, Any]:
+    """Parameters of an instance: the canonical ones, or for a seed one option of each draw."""
+    values = dict(question.canonical)
+    if seed is not None:
+        for name, options in question.draw.items():
+            chosen = pick(options, question.id, seed, name)
+            values.update(chosen if isinstance(chosen, Mapping) else {name: chosen})
+    return values
+
+
+@cache
+def unit_of(unit: str) -> tuple[float, str]:
+    """SI factor and dimension of a unit with counted nouns left out: "token/chip" -> (1.0, "token").
+
+    Raises UnitError for an unknown unit.
+    """
+    kept = []
+    for i, side in enumerate(unit.split("/")):
+        parts = [part for part in side.split("*") if part.strip().removesuffix("s") not in NOUNS and part.strip()]
+        kept.append("*".join(parts) if parts else ("1" if i == 0 else ""))
+    text = "/".join([kept[0], *(side for side in kept[1:] if side)])
+    factor, dimension = unit_factor(text)
+    return factor, "" if dimension == "1" else dimension
+
+
+# units as words; the rest is plain enough as it is written
+_SAID = {
+    "Gparam": "billion parameters", "Ttoken": "trillion tokens", "Mtoken": "million tokens", "Gtoken": "billion tokens", "Mparam": "million parameters", "GPU*h": "GPU-hours", "FLOP/B": "FLOP/B",
+    "chip*h": "chip-hours", "microbatch": "microbatches", "axis": "axes", "way": "way", "h": "h", "s": "s", "ms": "ms",
+    "us": "µs", "min": "min", "USD": "USD", "%": "%", "GB": "GB", "MB": "MB", "TB": "TB", "GiB": "GiB", "ratio": "times",
+}  # fmt: skip
+
+
+def trim(text: str) -> str:
+    """A number without the zeros at the end of its decimals: "450.0 GB/s" -> "450 GB/s"."""
+    return re.sub(r"(\.\d*?)0+(?=\D|$)", lambda m: m[1].rstrip("."), text)
+
+
+def figures_of(value: float, figures: int = 4) -> str:
+    """A number with 4 figures, whole numbers below a million in full: 26112.0 -> "26,112"."""
+    if abs(value) < 1e6 and abs(value - round(value)) <= 1e-9 * abs(value):
+        return f"{round(value):,}"
+    return trim(digits(value, figures))
+
+
+def unit_words(unit: str) -> str:
+    """A unit as it is read aloud: "token/chip" -> "tokens per chip"."""
+    if unit in _SAID:
+        return _SAID[unit]
+    over, *under = unit.split("/")
+    plain = over in _SAID or any(c.isupper() for c in over[1:]) or not over
+    words = _SAID.get(over, over if plain else f"{over}s")
+    return " per ".join([f"{over}s" if over in ("GPU", "TPU") else words, *under])
+
+
+def in_unit(value: float, unit: str, figures: int = 4) -> str:
+    """An SI value in a question's unit: (1.79e6, "day") -> "20.72 days"."""
+    if not unit:
+        return figures_of(value, figures)
+    factor, _ = unit_of(unit)
+    return f"{figures_of(value / factor, figures)}{'' if unit == '%' else ' '}{unit_words(unit)}"
+
+
+def pretty(name: str) -> str:
+    """A model's catalogue name as it is printed: "llama-3-70b" -> "Llama 3 70B"."""
+    words = [_PRETTY.get(w, w.upper() if any(c.isdigit() for c in w) else w.capitalize()) for w in name.split("-")]
+    return " ".join(words)
+
+
+# "cluster" names the network too, "machine" only what it is joined from, "gpu" one chip of it
+_TITLES: dict[str, Callable[[str], str]] = {
+    "model": pretty,
+    "chip": lambda name: chip(name).title,
+    "cluster": lambda name: cluster(name).title,
+    "machine": lambda name: re.split(r" with |, ", cluster(name).title)[0],
+    "gpu": lambda name: cluster(name).chip.title,
+}
+
+
+def _shown(value: Any, spec: str) -> str:
+    """One value of a template as text."""
+    if spec in _TITLES:
+        return _TITLES[spec](value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not spec:
+        return f"{value:,}" if isinstance(value, int) else figures_of(value)
+    if spec in ("s", "USD", "USD/s", "B", "B/s", "FLOP", "FLOP/s", "GiB", "%"):
+        return trim(show(value, spec, 4))
+    return in_unit(value, spec)
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """A template with its values. Raises QuestionError for a name that is not there."""
+
+    def put(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise QuestionError(f"template {template!r} names {match[1]!r}, which is not computed")
+        return _shown(values[match[1]], match[2] or "")
+
+    return re.sub(r"\{(\w+)(?::([^}]*))?\}", put, template)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A question with its numbers: what is asked, and everything needed to judge an answer."""
+
+    question: Question
+    seed: int | None
+    values: Mapping[str, Any]
+
+    @property
+    def prompt(self) -> str:
+        """The question as it is read."""
+        return fill(self.question.prompt, self.values)
+
+    @property
+    def answer(self) -> Any:
+        """The SI value, or the key of the right option; None for an explanation or code."""
+        return self.values[self.question.answer] if self.question.answer else None
+
+    @property
+    def answer_text(self) -> str:
+        """The answer as it is printed."""
+        q = self.question
+        if q.options:
+            number = next(i for i, o in enumerate(q.options) if o.key == self.answer)
+            return f"({'abcdefgh'[number]}) {fill(q.options[number].text, self.values)}"
+        if q.numeric:
+            return in_unit(self.answer, q.unit)
+        return fill(q.says[0], self.values) if q.says else "see the steps"
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """Three hints: nudge, formula, plug-in."""
+        return tuple(fill(h, self.values) for h in self.question.hints)
+
+    @property
+    def steps(self) -> tuple[tuple[str, str], ...]:
+        """Worked steps as (step name, text); the last one of a question with an answer ends in it."""
+        rows = [(STEPS[k], fill(t, self.values)) for k, t in self.question.steps.items()]
+        if self.question.answer:
+            name, text = rows[-1]
+            rows[-1] = (name, f"{text} Answer: {self.answer_text}")
+        return tuple(rows)
+
+    @property
+    def traps(self) -> tuple[tuple[Trap, float], ...]:
+        """Traps with their values, in SI."""
+        return tuple((t, float(self.values[t.value])) for t in self.question.traps)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Texts of the options."""
+        return tuple(fill(o.text, self.values) for o in self.question.options)
+
+
+def instance(question: Question, seed: int | None = None) -> Instance:
+    """A question with the book's numbers, or with those of a seed (a whole number)."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise QuestionError(f"seed {seed!r} is no whole number: use e.g. 7, or leave it out for the book's numbers")
+    values = parameters(question, seed)
+    if question.derive is not None:
+        values.update(question.derive(SimpleNamespace(**values)))
+    return Instance(question, seed, values)
