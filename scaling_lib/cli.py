@@ -1,0 +1,319 @@
+"""Command line: budgets, the catalogue and the article's claims. Text for people, --json for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scaling_lib import budget, catalogue, claims, decide, library, memory
+from scaling_lib.hardware import chip, cluster
+from scaling_lib.job import Job, ParallelPlan, PlanError, Violation, check
+from scaling_lib.model import CONVENTIONS, flops_per_token, n_active_params, n_params
+from scaling_lib.precision import RECIPES, recipe
+from scaling_lib.units import HOUR, parse, show
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add budget, models, chips, clusters and claims."""
+    _add_budget(subparsers)
+    for name, text, run in (
+        ("models", "list the models with exact parameters and FLOPs per token", run_models),
+        ("chips", "list the chips with dense peaks and memory", run_chips),
+        ("clusters", "list the clusters with the egress of each level", run_clusters),
+        ("claims", "the source article's claims against ours", run_claims),
+    ):
+        sub = subparsers.add_parser(name, help=text, description=text)
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.set_defaults(run=run)
+
+
+def whole(text: str) -> int:
+    """A whole number such as 16384 or 16e6."""
+    try:
+        value = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write e.g. 16384 or 16e6") from None
+    if value != value or value in (float("inf"), float("-inf")) or value != int(value) or value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(value)
+
+
+def fraction(text: str) -> float:
+    """MFU as 0.4 or 40%."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write 0.4 or 40%") from None
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1; write 0.4 or 40%")
+    return value
+
+
+def dollars(text: str) -> float:
+    """A price per chip-hour: 2.0, "2.0 USD/h", or the name of a catalogue price. USD per chip-second."""
+    try:
+        return float(text) / HOUR if _is_number(text) else _price(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no price; write dollars per chip-hour of at least 0, e.g. 2.0")
+    return True
+
+
+def _price(text: str) -> float:
+    return parse(text, "USD/s") if "USD" in text else budget.price(text).rate
+
+
+def _add_budget(subparsers: Any) -> None:
+    text = "FLOPs, days, dollars and memory of a run, and the verdicts on its plan"
+    sub = subparsers.add_parser("budget", help=text, description=text)
+    sub.add_argument("--model", required=True, help="catalogue name, config.json, or FILE.toml[:NAME]")
+    sub.add_argument("--cluster", required=True, help="catalogue name or FILE.toml[:NAME]")
+    sub.add_argument("--chips", required=True, type=whole)
+    sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12")
+    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16e6")
+    sub.add_argument("--seq-len", type=whole, help="tokens of a sequence (default: the model's longest)")
+    for name in ("tp", "pp", "cp"):
+        sub.add_argument(f"--{name}", type=whole, default=1)
+    sub.add_argument("--chunks", type=whole, default=1, help="model chunks a device (interleaved pipeline)")
+    sub.add_argument("--zero", type=int, choices=(0, 1, 2, 3), help="ZeRO stage (default: 3, or 1 with a pipeline)")
+    sub.add_argument("--micro-batch", type=whole, default=1, help="sequences of a microbatch")
+    sub.add_argument("--recompute", choices=("none", "selective", "full"), default="none")
+    sub.add_argument("--recipe", default="bf16", help=f"bytes per parameter: {', '.join(RECIPES)}")
+    sub.add_argument("--precision", default="bf16", help="precision of the matmuls: bf16, fp8, …")
+    sub.add_argument("--mfu", type=fraction, default=0.4, help="fraction of peak assumed (default 0.4)")
+    sub.add_argument("--flops", choices=CONVENTIONS, default="6N", help="FLOPs convention (default 6N)")
+    sub.add_argument(
+        "--price", type=dollars, default=2.0 / HOUR, help="USD per chip-hour, or a price's name (default 2.0)"
+    )
+    sub.add_argument("--json", action="store_true", help="print JSON")
+    sub.set_defaults(run=run_budget)
+
+
+def job_from(args: argparse.Namespace) -> Job:
+    """The job that the options of `budget` describe. Raises PlanError when it cannot run."""
+    model, cluster_ = library.model(args.model), library.cluster(args.cluster)
+    seq_len = args.seq_len or model.max_seq_len
+    if seq_len is None:
+        raise PlanError(f"{model.name} states no longest sequence: give --seq-len in tokens")
+    inner = args.tp * args.pp * args.cp
+    zero = args.zero if args.zero is not None else (3 if args.pp == 1 else 1)
+    plan = ParallelPlan(
+        dp=max(1, args.chips // inner),
+        tp=args.tp,
+        pp=args.pp,
+        cp=args.cp,
+        zero=zero,
+        virtual_stages=args.chunks,
+        micro_batch=args.micro_batch,
+        schedule="interleaved" if args.chunks > 1 else "1f1b",
+        recompute=args.recompute,
+    )
+    return Job(
+        model, cluster_, plan, args.chips, args.batch_tokens, seq_len, args.tokens, args.precision, recipe(args.recipe)
+    )
+
+
+def run_budget(args: argparse.Namespace) -> int:
+    """Print the budget of a job; rules that only warn are printed, fatal ones end with exit code 2."""
+    job = job_from(args)
+    rules = check(job)
+    if any(rule.fatal for rule in rules):
+        raise PlanError("this plan cannot run:\n" + "\n".join(f"  {rule}" for rule in rules if rule.fatal))
+    result = budget.budget(job, args.mfu, args.price, args.flops)
+    ledger, verdicts = memory.ledger(job), decide.explain(job)
+    if args.json:
+        print(json.dumps(_budget_json(job, result, ledger, verdicts, rules), indent=2))
+    else:
+        print(_budget_text(job, args, result, ledger, verdicts, rules))
+    return 0
+
+
+def _budget_json(
+    job: Job, result: budget.Budget, ledger: Any, verdicts: list[decide.Verdict], rules: list[Violation]
+) -> Any:
+    return {
+        "model": job.model.name,
+        "cluster": job.cluster.name,
+        "plan": asdict(job.plan),
+        "chips": job.chips,
+        "batch_tokens": job.batch_tokens,
+        "seq_len": job.seq_len,
+        "tokens": job.tokens,
+        "params": n_params(job.model),
+        "flops": result.flops,
+        "mfu": result.mfu,
+        "mfu_cap": decide.mfu_cap(job),
+        "chip_hours": result.chip_seconds / HOUR,
+        "days": result.seconds / (24 * HOUR),
+        "usd": result.usd,
+        "memory_bytes": ledger.total,
+        "memory": {part.name: part.value for part in ledger},
+        "hbm_bytes": job.cluster.chip.hbm,
+        "verdicts": [asdict(v) for v in verdicts],
+        "warnings": [str(rule) for rule in rules],
+    }
+
+
+def _budget_text(
+    job: Job,
+    args: argparse.Namespace,
+    result: budget.Budget,
+    ledger: Any,
+    verdicts: list[decide.Verdict],
+    rules: list[Violation],
+) -> str:
+    plan, cap = job.plan, float(decide.mfu_cap(job))
+    usd = show(result.usd, "USD") if result.usd is not None else "no price"
+    lines = [
+        f"{job.model.name} on {job.chips} x {job.cluster.chip.title} ({job.cluster.name})",
+        f"plan        DP {plan.dp} x TP {plan.tp} x PP {plan.pp} x CP {plan.cp}, ZeRO {plan.zero}, {plan.schedule}, "
+        f"{job.microbatches:.4g} microbatches, sequences of {job.seq_len}",
+        f"parameters  {show(n_params(job.model), 'param', 5)} (active {show(n_active_params(job.model), 'param', 5)})",
+        f"FLOPs       {show(result.flops, 'FLOP')} ({args.flops}, {show(job.tokens, 'token')})",
+        f"time        {show(result.seconds, 's')} at {show(result.mfu, '%')} MFU",
+        f"chip time   {show(result.chip_seconds / HOUR, 'chip-hour')}",
+        f"cost        {usd} at {show(args.price, 'USD/s')} a chip",
+        f"MFU cap     {show(cap, '%')} from the data group's traffic alone"
+        + (
+            f"; {show(result.mfu, '%')} is out of reach: at least {show(result.seconds * result.mfu / cap, 's')}"
+            if cap < result.mfu
+            else ""
+        ),
+        "",
+        ledger.text(),
+        "",
+        "verdicts",
+        *map(str, verdicts),
+    ]
+    if rules:
+        lines += ["", "warnings", *(f"  {rule}" for rule in rules)]
+    return "\n".join(lines)
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns of text, the first left-aligned."""
+    widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(r, widths, strict=True))
+        ).rstrip()
+        for r in [header, *rows]
+    )
+
+
+def run_models(args: argparse.Namespace) -> int:
+    """Print the models of the catalogue."""
+    models = [library.model(name) for name in catalogue.entries("models")]
+    if args.json:
+        print(
+            json.dumps(
+                [{**asdict(m), "params": n_params(m), "active_params": n_active_params(m)} for m in models], indent=2
+            )
+        )
+        return 0
+    rows = [
+        (
+            m.name,
+            show(n_params(m), "", 4),
+            show(n_active_params(m), "", 4),
+            str(m.n_layers),
+            str(m.d_model),
+            str(m.d_ff),
+            f"{m.n_heads}/{m.n_kv_heads}",
+            show(flops_per_token(m, m.max_seq_len or 2048), "", 4),
+        )
+        for m in models
+    ]
+    print(
+        table(("model", "parameters", "active", "layers", "d_model", "d_ff", "heads/kv", "FLOP/token (causal)"), rows)
+    )
+    return 0
+
+
+def run_chips(args: argparse.Namespace) -> int:
+    """Print the chips of the catalogue."""
+    chips = [chip(name) for name in catalogue.entries("chips")]
+    if args.json:
+        print(json.dumps([{**asdict(c), "peak": dict(c.peak)} for c in chips], indent=2))
+        return 0
+    rows = [
+        (
+            c.name,
+            show(c.peak["bf16"], "FLOP/s"),
+            show(c.peak["fp8"], "FLOP/s") if "fp8" in c.peak else "–",
+            show(c.hbm, "B"),
+            show(c.hbm_bandwidth, "B/s"),
+            show(c.tdp, "W") if c.tdp else "–",
+            c.title,
+        )
+        for c in chips
+    ]
+    print(table(("chip", "bf16 dense", "fp8 dense", "memory", "bandwidth", "power", "name"), rows))
+    return 0
+
+
+def run_clusters(args: argparse.Namespace) -> int:
+    """Print the clusters of the catalogue."""
+    clusters = [cluster(name) for name in catalogue.entries("clusters")]
+    if args.json:
+        print(json.dumps([{**asdict(c), "chip": c.chip.name} for c in clusters], indent=2))
+        return 0
+    rows = []
+    for c in clusters:
+        for i, level in enumerate(c.levels):
+            rows.append(
+                (
+                    c.name if i == 0 else "",
+                    c.chip.name if i == 0 else "",
+                    level.name,
+                    level.topology,
+                    "x".join(map(str, level.shape)) or str(level.size or "open"),
+                    show(level.egress, "B/s"),
+                    "axis" if level.shape else "chip",
+                )
+            )
+    print(table(("cluster", "chip", "level", "topology", "chips", "egress", "per"), rows))
+    return 0
+
+
+def run_claims(args: argparse.Namespace) -> int:
+    """Print every claim of the article, what it says and what holds."""
+    rows = claims.all_claims()
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        return 0
+    print(
+        table(
+            ("claim", "section", "said", "ours", "unit", "verdict"),
+            [(r.id, r.section, _cell(r.said), _cell(r.ours), r.unit, r.verdict) for r in rows],
+        )
+    )
+    held = sum(r.verdict == "holds" for r in rows)
+    print(f"\n{len(rows)} claims: {held} hold, {len(rows) - held} do not")
+    return 0
+
+
+def _cell(value: Any) -> str:
+    """A number with 4 figures, or the start of a text."""
+    if isinstance(value, (int, float)):
+        return show(value, "", 4)
+    text = "–" if value is None else str(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def existing(path: str) -> Path:
+    """A path that must exist, for options that read a file."""
+    if not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{path} does not exist; check the path")
+    return Path(path)
