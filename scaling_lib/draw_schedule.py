@@ -11,7 +11,8 @@ from scaling_lib.units import digits
 
 # light fills of the Okabe-Ito palette: black letters stay readable on them in light and dark pages
 FILLS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#2FBF8F"}
-NAMES = {"F": "forward", "B": "backward (input and weights)", "I": "input gradient", "W": "weight gradient"}
+PALE = {"F": "#C4E4F8", "B": "#F8DFAA", "I": "#FBF7C6", "W": "#BDEBDB"}  # every second stage of a device
+NAMES = {"F": "forward", "B": "full backward", "I": "input gradient", "W": "weight gradient"}
 MOST_STEPS = 20_000  # a picture beyond this is a grey blur of many megabytes
 _WIDTH, _LEFT, _RIGHT, _TOP = 880.0, 92.0, 12.0, 52.0
 _ROW, _MEMORY_ROW, _GAP = 24.0, 26.0, 44.0
@@ -63,6 +64,8 @@ def _legend(result: Simulation) -> str:
         shapes.append(f'<rect x="{number(x)}" y="26" width="14" height="14" fill="{FILLS[kind]}"/>')
         shapes.append(text(x + 19, 38, NAMES[kind], extra=' font-size="12"'))
         x += 40 + 6.6 * len(NAMES[kind])
+    if any(len(stages) > 1 for stages in result.schedule.placement):
+        shapes.append(text(_WIDTH - _RIGHT, 38, "pale: every second stage of a device", "end", ' font-size="12"'))
     return "".join(shapes)
 
 
@@ -83,13 +86,13 @@ def _timeline(result: Simulation, axis: Axis) -> Iterator[str]:
         yield text(_LEFT - 8, top + 16, f"device {device}", "end", ' font-size="12"')
         for step, start, end in zip(steps, result.starts[device], result.ends[device], strict=True):
             x, width = _x(axis, start), _x(axis, end) - _x(axis, start)
-            height = (_ROW - 4) / len(parts(step))
+            height, size = (_ROW - 4, 11) if not isinstance(step, Pair) else ((_ROW - 4) / 2, 9)
             for i, action in enumerate(parts(step)):
-                yield _box(x, top + 2 + i * height, width, height, FILLS[action.kind], action.stage)
-            label = "/".join(str(a.microbatch) for a in parts(step))
-            if width >= 7 * len(label) + 2:
-                size = 10 if isinstance(step, Pair) else 11
-                yield text(x + width / 2, top + 16, label, "middle", f' font-size="{size}" style="fill:#000"')
+                fills = PALE if result.schedule.placement[device].index(action.stage) % 2 else FILLS
+                yield _box(x, top + 2 + i * height, width, height, fills[action.kind], action.stage)
+                if width >= 7 * len(str(action.microbatch)) + 2:
+                    extra, y = f' font-size="{size}" style="fill:#000"', top + 2 + (i + 0.5) * height + 0.36 * size
+                    yield text(x + width / 2, y, str(action.microbatch), "middle", extra)
 
 
 def _box(x: float, y: float, width: float, height: float, fill: str, stage: int) -> str:
@@ -109,4 +112,4 @@ def _memory(result: Simulation, axis: Axis, top: float) -> Iterator[str]:
             path.append(f"H{number(_x(axis, time))}V{number(base - held * unit)}")
         path.append(f"H{number(_x(axis, axis.high))}")
         yield f'<path d="{"".join(path)}" fill="#0072B2" fill-opacity="0.45" stroke="currentColor" stroke-width="1"/>'
-        yield text(_LEFT - 8, base - 6, f"{device}: peak {digits(peak)}", "end", ' font-size="12"')
+        yield text(_LEFT - 8, base - 6, f"{device}: peak {peak:.4g}", "end", ' font-size="12"')

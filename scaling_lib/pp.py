@@ -94,7 +94,8 @@ def bubble_zb_h2(pp: Any, t_F: Any, t_B: Any, t_W: Any) -> Any:
 def bubble_dualpipe(pp: Any, t_F: Any, t_B: Any, t_W: Any, overlap: Any = 1.0) -> Any:
     """Idle seconds of DualPipe: (p/2 - 1)(F&B + B - 3 t_W), B = t_B + t_W, F&B = overlap x (t_F + B).
 
-    Equation: eq-pp-bubble-dualpipe. Holds for t_F = t_B = t_W. Source: DeepSeek-V3, arXiv 2412.19437, table 2.
+    Equation: eq-pp-bubble-dualpipe. Holds for t_F = t_B = t_W; with overlap below 1 by the common clock, on the two
+    devices at the turn, whose work is shortened most. Source: DeepSeek-V3, arXiv 2412.19437, table 2.
     """
     return (pp / 2 - 1) * (overlap * (t_F + t_B + t_W) + t_B + t_W - 3 * t_W)
 
@@ -102,7 +103,8 @@ def bubble_dualpipe(pp: Any, t_F: Any, t_B: Any, t_W: Any, overlap: Any = 1.0) -
 def bubble_dualpipev(pp: Any, t_F: Any, t_B: Any, t_W: Any, overlap: Any = 1.0) -> Any:
     """Idle seconds of DualPipeV on p devices, 2p stages of half the time each: (p - 1)(F&B + B - 3 t_W)/2.
 
-    Equation: eq-pp-bubble-dualpipev. Holds for t_F = t_B = t_W. Source: README of DeepSeek's DualPipe.
+    Equation: eq-pp-bubble-dualpipev. Holds for t_F = t_B = t_W; with overlap below 1 as for DualPipe.
+    Source: README of DeepSeek's DualPipe.
     """
     return (pp - 1) * (overlap * (t_F + t_B + t_W) + t_B + t_W - 3 * t_W) / 2
 
@@ -209,14 +211,26 @@ def flops(job: Job) -> Ledger:
     return roofline.layer_flops(job).scaled(_stages(job), "FLOPs of one stage on one chip")
 
 
+def boundary_bytes(
+    tokens_per_rank: Any, d_model: Any, chunks: Any = 1, tp: Any = 1, element_bytes: Any = 2
+) -> Any:
+    """Bytes of activations that one inner chip sends on in one step: B_X D e v / Y. Equation: eq-pp-bytes.
+
+    tokens_per_rank: tokens a step in one data-parallel rank (B_X). tp: ways each activation is cut (Y), 1 without
+    sequence parallelism. element_bytes: bytes of an activation (e). As many bytes of gradients go back.
+    """
+    return tokens_per_rank * d_model * element_bytes * chunks / tp
+
+
 def wire_bytes(job: Job) -> Ledger:
     """Bytes that one inner chip sends to its neighbours in one step: B/X D e/Y activations on, as many gradients
     back.
 
-    With v chunks each token passes the device v times. Nothing is sent without a pipeline. Equation: eq-pp-bytes.
+    With v chunks each token passes the device v times. Nothing is sent without a pipeline.
     """
     slice_ = job.plan.tp if job.plan.sequence_parallel else 1
-    size = job.tokens_per_rank * job.model.d_model * job.element_bytes / slice_ * job.plan.virtual_stages
+    chunks = job.plan.virtual_stages
+    size = boundary_bytes(job.tokens_per_rank, job.model.d_model, chunks, slice_, job.element_bytes)
     size = size * minimum(1, job.plan.pp - 1)
     return Ledger(
         "Bytes sent by one chip to the next stage, PP",

@@ -39,6 +39,7 @@ class Row:
         return abs(self.formula - self.common_clock) <= 1e-9 * max(1.0, self.common_clock)
 
 
+_TURN = "with F&B below F + B it is the common clock, on the devices at the turn, where most work is paired"
 # name, p, m, chunks, times, overlap, why it differs (empty: it does not)
 CASES: tuple[tuple[str, int, int, int | None, Times, float, str], ...] = (
     ("gpipe", 4, 8, None, (1, 1, 1), 1.0, ""),
@@ -56,9 +57,10 @@ CASES: tuple[tuple[str, int, int, int | None, Times, float, str], ...] = (
     ("zb-v", 4, 12, None, (2, 3, 1), 1.0, "no idle time holds for equal times only"),
     ("dualpipe", 4, 8, None, (1, 1, 1), 1.0, ""),
     ("dualpipe", 4, 8, None, (1, 1, 1), 0.75, ""),
+    ("dualpipe", 8, 32, None, (1, 1, 1), 0.75, _TURN),
     ("dualpipe", 4, 12, None, (2, 3, 1), 1.0, "holds for equal times only"),
     ("dualpipev", 4, 8, None, (1, 1, 1), 1.0, ""),
-    ("dualpipev", 4, 8, None, (1, 1, 1), 0.75, "the formula gives the common clock, device 0 starts before the others"),
+    ("dualpipev", 4, 8, None, (1, 1, 1), 0.75, _TURN),
     ("dualpipev", 4, 12, None, (2, 3, 1), 1.0, "holds for equal times only"),
 )
 

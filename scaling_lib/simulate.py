@@ -7,7 +7,7 @@ of t/v.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, repeat
@@ -71,15 +71,14 @@ class Simulation:
 
         A forward takes its memory at its start; a backward (or W, when split) gives it back at its end.
         """
-        changes: list[tuple[float, int]] = []
+        changes: dict[float, int] = {}
         for step, start, end in zip(self.schedule.order[device], self.starts[device], self.ends[device], strict=True):
             for action in parts(step):
-                changes.append((start if action.kind == "F" else end, _HOLDS[action.kind]))
-        changes.sort()  # at equal times memory is given back before it is taken
-        times = [t for t, _ in changes]
-        held = accumulate(change for _, change in changes)
-        chunks = self.schedule.chunks
-        return tuple((t, h / chunks) for t, h, after in zip(times, held, [*times[1:], None], strict=True) if t != after)
+                time = start if action.kind == "F" else end
+                changes[time] = changes.get(time, 0) + _HOLDS[action.kind]
+        times = sorted(time for time, change in changes.items() if change)
+        held = accumulate(changes[time] for time in times)
+        return tuple((time, h / self.schedule.chunks) for time, h in zip(times, held, strict=True))
 
 
 def _number(value: float, name: str) -> float:
@@ -187,25 +186,20 @@ def _run(schedule: Schedule, seconds: list[float], hops: list[float], overlap: f
     m, block = schedule.n_microbatches, schedule.block
     walk, width = 2 * block, 4 * block
     arrived: list[float | None] = [0.0] * m + [None] * walk  # when the input of each place of the walk is there
-    waiting: dict[int, int] = {}  # place -> device that waits for its input
-    split: set[int] = set()  # weight gradients that may run
-    left = [iter(own) for own in schedule.codes]
-    now = [next(own) for own in left]
-    starts: list[list[float]] = [[] for _ in left]
-    ends: list[list[float]] = [[] for _ in left]
-    ready = list(range(len(left)))
+    waiting: dict[int, Iterator[int]] = {}  # place -> device that waits for its input
+    half_done: set[int] = set()  # weight gradients that may run
     n_split = 0
-    while ready:
-        device = ready.pop()
-        code, rest = now[device], left[device]
-        start, end = starts[device].append, ends[device].append
-        clock = ends[device][-1] if ends[device] else 0.0
-        while code >= 0:
+
+    def run_device(codes: tuple[int, ...], starts: list[float], ends: list[float]) -> Iterator[int]:
+        """Do the steps in order; yield the place whose input is missing. Ends early at a W that came before its I."""
+        nonlocal n_split
+        start, end, clock = starts.append, ends.append, 0.0
+        for code in codes:
             if code < walk:  # F or B: the common case, kept short
                 came = arrived[code]
-                if came is None:
-                    waiting[code] = device
-                    break
+                while came is None:
+                    yield code
+                    came = arrived[code]
                 if came > clock:
                     clock = came
                 start(clock)
@@ -216,20 +210,19 @@ def _run(schedule: Schedule, seconds: list[float], hops: list[float], overlap: f
                 if made in waiting:
                     ready.append(waiting.pop(made))
             elif walk + block <= code < width:  # W
-                if code not in split:
-                    break
-                split.remove(code)
+                if code not in half_done:
+                    return
+                half_done.remove(code)
                 start(clock)
                 clock += seconds[code]
                 end(clock)
             else:  # I, or a pair
                 actions = (code,) if code < width else (code % width, code // width)
                 places = [a - block if a >= walk else a for a in actions]
-                inputs = [arrived[place] for place in places]
-                if None in inputs:
-                    waiting[places[inputs.index(None)]] = device
-                    break
-                clock = max(clock, *(came for came in inputs if came is not None))
+                for place in places:
+                    while (came := arrived[place]) is None:
+                        yield place
+                    clock = max(clock, came)
                 start(clock)
                 length = sum(seconds[a] for a in actions)
                 clock += length if code < width else overlap * length
@@ -239,11 +232,19 @@ def _run(schedule: Schedule, seconds: list[float], hops: list[float], overlap: f
                     if place + m in waiting:
                         ready.append(waiting.pop(place + m))
                     if action != place:
-                        split.add(action + block)
+                        half_done.add(action + block)
                         n_split += 1
-            code = next(rest, -1)
-        now[device] = code
-    finished = max(now) < 0 and None not in arrived and not split
-    if not finished or sum(len(_flat(schedule, own)) for own in schedule.codes) != walk + n_split:
+
+    starts: list[list[float]] = [[] for _ in schedule.codes]
+    ends: list[list[float]] = [[] for _ in schedule.codes]
+    ready = [run_device(*own) for own in zip(schedule.codes, starts, ends, strict=True)]
+    while ready:
+        device = ready.pop()
+        place = next(device, None)
+        if place is not None:
+            waiting[place] = device
+    all_run = all(len(e) == len(own) for e, own in zip(ends, schedule.codes, strict=True))
+    n_actions = sum(len(_flat(schedule, own)) for own in schedule.codes)
+    if not all_run or half_done or None in arrived or n_actions != walk + n_split:
         raise _illegal(schedule)
     return tuple(map(tuple, starts)), tuple(map(tuple, ends))
