@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scaling_lib.catalogue import CatalogueError, near
 from scaling_lib.hardware import Cluster
 from scaling_lib.model import TransformerConfig
 from scaling_lib.precision import BYTES, RECIPES, Recipe
@@ -98,8 +99,13 @@ class Job:
         return self.cluster.chip.flops(self.precision)
 
     @property
-    def element_bytes(self) -> int:
-        """Bytes of a weight or activation element on the wire. fp8 multiplies in 8 bits but communicates in 16."""
+    def element_bytes(self) -> float:
+        """Bytes of a weight or activation element on the wire. fp8 and fp4 multiply in fewer bits but communicate in 16.
+
+        Raises CatalogueError for a precision whose width is not known.
+        """
+        if self.precision not in BYTES:
+            raise CatalogueError(f"unknown precision {self.precision!r}: {near(self.precision, BYTES)}")
         return max(2, BYTES[self.precision])
 
     @property

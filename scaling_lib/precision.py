@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaling_lib.catalogue import CatalogueError, near
 
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
 
 
 @dataclass(frozen=True)
