@@ -7,7 +7,7 @@ Left out: gradients of activations inside a layer and workspaces of kernels, a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scaling_lib import catalogue
@@ -95,22 +95,19 @@ class _Sizes:
     kept: tuple[Any, Any]
     working: tuple[Any, Any]
 
-    @classmethod
-    def of(cls, job: Job) -> _Sizes:
-        plan, e = job.plan, job.element_bytes
-        tokens, shared = plan.micro_batch * job.seq_len / plan.cp, plan.tp if plan.sequence_parallel else 1
-        point = checkpoint_bytes(tokens, job.model.d_model, 1, plan.checkpoints_per_layer, shared, e)
-        cut = plan.tp, plan.sequence_parallel, plan.attention
-        dense = layer_activations(job.model, tokens, job.seq_len, *cut, False, e)
-        moe = layer_activations(job.model, tokens, job.seq_len, *cut, True, e) if job.model.moe else dense
-        k = plan.checkpoints_per_layer
-        return cls(
-            job,
-            tokens,
-            shared,
-            (kept_bytes(dense, plan.recompute, point), kept_bytes(moe, plan.recompute, point)),
-            (recomputed_bytes(dense, plan.recompute, k), recomputed_bytes(moe, plan.recompute, k)),
-        )
+
+def _sizes(job: Job) -> _Sizes:
+    """What the rows of a job share."""
+    plan, e = job.plan, job.element_bytes
+    tokens, shared = plan.micro_batch * job.seq_len / plan.cp, plan.tp if plan.sequence_parallel else 1
+    point = checkpoint_bytes(tokens, job.model.d_model, 1, plan.checkpoints_per_layer, shared, e)
+    cut = plan.tp, plan.sequence_parallel, plan.attention
+    dense = layer_activations(job.model, tokens, job.seq_len, *cut, False, e)
+    moe = layer_activations(job.model, tokens, job.seq_len, *cut, True, e) if job.model.moe else dense
+    k = plan.checkpoints_per_layer
+    kept = kept_bytes(dense, plan.recompute, point), kept_bytes(moe, plan.recompute, point)
+    working = recomputed_bytes(dense, plan.recompute, k), recomputed_bytes(moe, plan.recompute, k)
+    return _Sizes(job, tokens, shared, kept, working)
 
 
 def _state_rows(job: Job, at: Stage) -> list[Part]:
@@ -241,7 +238,7 @@ def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
     Raises ValueError for an unknown schedule, attention, recomputation or ZeRO stage.
     """
     allowance = assumed_allowance() if allowance is None else allowance
-    sizes = _Sizes.of(job)
+    sizes = _sizes(job)
     best: Ledger | None = None
     for rank in fullest_ranks(job):
         for at_loss in (False, True):
@@ -277,7 +274,6 @@ def smallest_dp(job: Job, allowance: Allowance | None = None) -> int | None:
             "use a batch that divides"
         )
     for dp in divisors(int(slots)):
-        trial = with_plan(job, dp=dp)
-        if fits(replace(trial, chips=trial.plan.chips), allowance):
+        if fits(with_plan(job, dp=dp), allowance):  # the ledger reads the plan's degrees, not job.chips
             return dp
     return None

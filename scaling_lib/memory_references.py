@@ -15,21 +15,20 @@ from scaling_lib.memory_activations import checkpoint_bytes, kept_bytes, layer_a
 from scaling_lib.memory_stages import Groups, in_flight, layer_groups
 from scaling_lib.model import TransformerConfig, attention_params, mlp_params
 from scaling_lib.precision import BYTES, recipe
-from scaling_lib.units import maximum, where
+from scaling_lib.units import where
 
 TOKEN_ID_BYTES = 8  # Megatron keeps 64-bit token ids
 MEGATRON_SLACK = 1.05  # what Megatron adds for temporaries in the form without sequence parallelism
 
 
 def plain(model: TransformerConfig, d_ff: int | None = None) -> TransformerConfig:
-    """The GPT shape that Korthikanti's table is written for: no gate, no GQA, no experts, heads that fill d_model."""
+    """The GPT shape that Korthikanti's table is written for: no gate, no GQA, no MLA, heads that fill d_model."""
     return replace(
         model,
         d_ff=model.d_ff if d_ff is None else d_ff,
         gated=False,
         n_kv_heads=model.n_heads,
         head_dim=model.d_model // model.n_heads,
-        moe=None,
         mla=None,
     )
 
@@ -108,10 +107,9 @@ def megatron_state(job: Job, expert_tp: Any = None) -> Any:
     tables = 1 if model.tied_embeddings else where(plan.pp > 1, 1, 2)
     chip = layers.plus(Groups(tables * model.vocab_size * model.d_model, 0)).on_chip(plan.tp, plan.ep, expert_tp)
     expert_ways = (plan.tp if expert_tp is None else expert_tp) * plan.ep * plan.pp
-    expert_dp = job.chips // expert_ways
     mixed = recipe("megatron")
     return chip[0] * state_bytes_per_param(mixed, plan.zero, plan.dp) + chip[1] * state_bytes_per_param(
-        mixed, plan.zero, maximum(expert_dp, 1)
+        mixed, plan.zero, job.chips / expert_ways
     )
 
 

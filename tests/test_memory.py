@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling_lib import memory, memory_activations, memory_references, memory_stages
+from scaling_lib import catalogue, memory, memory_activations, memory_references, memory_stages
+from scaling_lib.catalogue import CatalogueError
 from scaling_lib.course import article_job, llama, llama_405b
 from scaling_lib.hardware import cluster
 from scaling_lib.job import SCHEDULES, Job, ParallelPlan, check, with_plan
@@ -168,6 +169,12 @@ def test_megatron_own_unit_test() -> None:
     without = replace(config, norm="layernorm")
     more = memory_references.megatron_state(job(without, plan, 64, 1), expert_tp=4) - expected
     assert more == (16 + 16 + 8) / 2 * (6 + 12 / 16)  # a bias for each norm
+
+
+def test_megatron_counts_a_tied_table_once() -> None:
+    case = job(GPT3, ParallelPlan(dp=8, tp=8, zero=1), 2048, 1)
+    chip = (96 * 12 * 12288**2 + 51200 * 12288) / 8 + (96 * 2 + 1) * 2 * 12288
+    assert memory_references.megatron_state(case) == pytest.approx(chip * (6 + 12 / 8), rel=1e-15)
 
 
 def test_megatron_without_sequence_parallelism_counts_logits_in_16_bits() -> None:
@@ -328,18 +335,18 @@ def test_rows_of_gpipe_by_hand() -> None:
         "transient/communication buffers": 2 * 2048 * 12288 + 2 * 2 * 2048 * 12288 / 8,
     })  # fmt: skip
     assert rows.title == "Memory of a chip of stage 7, in a layer's backward pass"
-    at_loss = memory._at(memory._Sizes.of(job(GPT3, plan, 2048, 64)), 7, True, NONE)
+    at_loss = memory._at(memory._sizes(job(GPT3, plan, 2048, 64)), 7, True, NONE)
     assert at_loss["transient/recomputed layer"] == 0
     assert at_loss["transient/logits"] == 2 * 2048 * 51200 / 8
     assert at_loss["transient/fp32 loss"] == 64 * 4 * 2048 * 51200 / 8
-    first = memory._at(memory._Sizes.of(job(GPT3, plan, 2048, 64)), 0, False, NONE)
+    first = memory._at(memory._sizes(job(GPT3, plan, 2048, 64)), 0, False, NONE)
     assert first["activations/embedding dropout"] == 64 * 2048 * 12288 / 8
 
 
 def test_rows_of_dualpipe_hold_the_model_twice() -> None:
     plan = ParallelPlan(pp=8, tp=8, zero=0, attention="unfused")
     once, twice = (with_plan(job(GPT3, plan, 2048, 64), schedule=s) for s in ("zb-h1", "dualpipe"))
-    a, b = (memory._at(memory._Sizes.of(j), 0, False, NONE) for j in (once, twice))
+    a, b = (memory._at(memory._sizes(j), 0, False, NONE) for j in (once, twice))
     layers, table, norm = 12 * 12 * 12288**2 / 8 + 12 * 2 * 12288, 51200 * 12288 / 8, 12288
     assert a["state/weights"] == 2 * (layers + table)
     assert b["state/weights"] == 2 * (2 * layers + table + norm)  # both ends: one tied table, the final norm
@@ -359,12 +366,102 @@ def test_weights_kept_between_passes_are_the_whole_stage() -> None:
     assert context["transient/gathered layer"] > 0
 
 
+FORMULAS = {
+    "state/weights": "2 P/(Y X)",
+    "state/gradients": "2 P/(Y X)",
+    "state/master": "4 P/(Y X)",
+    "state/adam m": "4 P/(Y X)",
+    "state/adam v": "4 P/(Y X)",
+    "activations/kept": "in flight x layers x bytes kept a layer",
+    "activations/embedding dropout": "in flight x T D, unfused recipe only",
+    "activations/head inputs": "2 T D e for the final norm and the head",
+    "transient/gathered layer": "(piece + prefetch x layer)/Y",
+    "transient/unreduced gradients": "gradient of the piece/Y, before its reduce-scatter",
+    "transient/recomputed layer": "whole layer/k (full), scores (selective)",
+    "transient/logits": "T V e/Y",
+    "transient/fp32 loss": "4 T V/Y, softmax turned into its gradient in place",
+    "transient/communication buffers": "T D e (TP gather) + 2 T D e (PP) + 4 T K h e/Y (CP ring)",
+    "allowance/context": "driver, kernels, NCCL: assumed",
+    "allowance/fragmentation": "5% of the rows above: assumed",
+}
+
+
 def test_every_row_says_its_formula() -> None:
-    rows = memory.ledger(job(llama, ParallelPlan(dp=8, tp=8, pp=4), 8192, 8))
-    assert all(p.formula for p in rows)
-    assert [p.formula for p in rows][0:3] == ["2 P/(Y X)", "2 P/(Y X)", "4 P/(Y X)"]
-    assert rows.parts[-1].formula.startswith("5% of the rows above")
-    assert [p.formula for p in memory.ledger(with_plan(job(llama, ParallelPlan(dp=8), 8192, 8), zero=0))][1] == "2 P/Y"
+    case = job(llama, ParallelPlan(dp=8, tp=8, pp=4), 8192, 8)
+    grid = memory.ledger(with_plan(case, dp=np.array([8, 16])))
+    for rows in (memory.ledger(case), grid):
+        assert {p.name: p.formula for p in rows} == FORMULAS
+        assert rows.unit == "B"
+    assert memory.ledger(with_plan(case, zero=0)).parts[1].formula == "2 P/Y"
+    whole = memory.ledger(with_plan(case, reshard_after_forward=False))
+    assert whole.parts[8].formula == "all of the stage/Y, kept for backward"
+    texts = {p.name: p.formula for p in memory.layer_activations(DEEPSEEK, 1, 8192, moe_layer=True)}
+    assert texts == {
+        "stream/norm inputs": "2 T D e",
+        "stream/block inputs": "2 T D e",
+        "stream/dropout masks": "2 T D",
+        "stream/routing": "2 k T D e into and out of experts, 4 T E scores",
+        "stream/latents": "low-rank queries, keys and values, before and after their norms",
+        "inner/queries, keys, values": "T h (H + 2K) e",
+        "inner/attention output": "T H h e",
+        "inner/MLP hidden": "3 T F e gated, 2 T F e not",
+        "core/log-sum-exp": "4 T H",
+    }
+    assert memory.layer_activations(llama, 1, 8192, attention="unfused").parts[-1].formula == "T H S (2e + 1)"
+
+
+def test_pieces_of_mixed_stages() -> None:
+    # one layer a stage: rank 0 is dense, rank 5 has experts, neither has the head
+    plan = ParallelPlan(dp=2, pp=61, zero=3, recompute="full", prefetch=2)
+    sizes = memory._sizes(job(DEEPSEEK, plan, 4096, 64))
+    norms = 2 * 7168 + 1536 + 512
+    token = 8 * 7168 + 2 * (2 * 1536 + 2 * 512 + 64) + 2 * 128 * (192 + 192 + 128) + 2 * 128 * 128 + 4 * 128
+    expected = {
+        0: (MLA_WEIGHTS + 3 * 7168 * 18432 + norms, 4096 * (token + 6 * 18432)),
+        5: (
+            MLA_WEIGHTS + 257 * EXPERT + norms + 7168 * 256,
+            4096 * (token + 6 * 9 * 2048 + 2 * 2 * 8 * 7168 + 4 * 256),
+        ),
+    }
+    for rank, (layer, working) in expected.items():
+        for at_loss in (False, True):
+            rows = memory._at(sizes, rank, at_loss, NONE)
+            assert rows["transient/gathered layer"] == pytest.approx(2 * 3 * layer, rel=1e-12)
+            assert rows["transient/unreduced gradients"] == pytest.approx(2 * layer, rel=1e-12)
+            assert rows["transient/recomputed layer"] == pytest.approx(0 if at_loss else working, rel=1e-12)
+            assert rows["transient/logits"] == rows["transient/fp32 loss"] == rows["activations/head inputs"] == 0
+    last = memory._at(sizes, 60, True, NONE)
+    assert last["transient/gathered layer"] == pytest.approx(2 * (129280 * 7168 + 2 * expected[5][0]), rel=1e-12)
+    mixed = memory._at(memory._sizes(job(DEEPSEEK, replace(plan, pp=16), 4096, 64)), 0, False, NONE)
+    assert mixed["transient/gathered layer"] == pytest.approx(2 * 3 * expected[5][0], rel=1e-12)
+    assert mixed["transient/recomputed layer"] == pytest.approx(expected[5][1], rel=1e-12)
+
+
+def test_two_stages_are_a_pipeline() -> None:
+    rows = memory.ledger(job(llama, ParallelPlan(dp=4, tp=8, pp=2), 8192, 4), NONE)
+    assert rows["transient/communication buffers"] == 2 * 8192 * 8192 * (1 + 2 / 8)
+    wide = korthikanti("22B", "TP+SP")
+    assert memory_references.korthikanti_extras(with_plan(wide, pp=2)) == 4 * 2048 * 6144 * 2 / 8
+    case = job(llama, ParallelPlan(dp=32, tp=8, pp=2, zero=1, recompute="selective"), 8192, 1)
+    layers = 80 * 8192 * 8192 * (18 + 4 * 3.5) + 2 * 8192 * (8 + 8192)
+    assert memory_references.megatron_activations(case) == pytest.approx(layers / 2 / 8, rel=1e-15)
+    without = with_plan(case, sequence_parallel=False)
+    layers = 80 * 8192 * 8192 * 13 + 2 * 8192 * (8 + 8192)
+    assert memory_references.megatron_activations(without) == pytest.approx(1.05 * layers / 2, rel=1e-15)
+    chip = (80 * (ATTENTION + MLP) / 2 + TABLE_70B) / 8 + (80 * 2 + 1) * 8192 / 2
+    assert memory_references.megatron_state(case) == pytest.approx(chip * (6 + 12 / 32), rel=1e-15)
+
+
+def test_wide_tp_gathers_copied_heads() -> None:
+    case = job(llama, ParallelPlan(dp=4, tp=16), 8192, 1)
+    layer = (ATTENTION + 2 * 8192 * 128 * 8 + MLP) / 16 + 2 * 8192
+    at_layer = memory._at(memory._sizes(case), 0, False, NONE)
+    assert at_layer["transient/unreduced gradients"] == 2 * layer
+    whole = memory.ledger(with_plan(case, reshard_after_forward=False), NONE)
+    assert whole["transient/gathered layer"] == 2 * (80 * layer + 2 * TABLE_70B / 16 + 8192)
+    experts = job(MIXTRAL, ParallelPlan(dp=8, ep=8, reshard_after_forward=False), 4096, 1)
+    held = 32 * (4096 * 128 * 80 + 3 * 4096 * 14336 + 10 * 4096) + 2 * 32000 * 4096 + 4096
+    assert memory.ledger(experts, NONE)["transient/gathered layer"] == 2 * held
 
 
 # --- one layer --------------------------------------------------------------------------------------------------------
@@ -459,7 +556,7 @@ def test_stages_hold_each_layer_once(layers: int, p: int, v: int, dense: int, sc
 @pytest.mark.parametrize(("p", "v"), [(2, 1), (4, 2), (16, 1)])
 def test_the_fullest_rank_is_found(schedule: str, config: TransformerConfig, p: int, v: int) -> None:
     case = job(config, ParallelPlan(dp=2, pp=p, virtual_stages=v, schedule=schedule, zero=1), 4096, 2 * p)
-    sizes = memory._Sizes.of(case)
+    sizes = memory._sizes(case)
     every = [memory._at(sizes, r, at_loss, NONE).total for r in range(p) for at_loss in (False, True)]
     assert memory.ledger(case, NONE).total == max(every)
 
@@ -469,17 +566,40 @@ def test_ranks_hold_all_parameters_together(schedule: str) -> None:
     plan = ParallelPlan(dp=4, tp=8, pp=4, cp=2, zero=3, virtual_stages=2 if schedule == "interleaved" else 1)
     for config in (llama, DEEPSEEK, MIXTRAL):
         case = job(config, replace(plan, schedule=schedule, ep=4 if config.moe else 1), 4096, 8)
-        sizes = memory._Sizes.of(case)
+        sizes = memory._sizes(case)
         held = sum(memory._at(sizes, r, False, NONE)["state/weights"] for r in range(4)) * 8 * 8
         router = config.n_moe_layers * config.d_model * config.moe.n_experts if config.moe else 0
         assert held == pytest.approx(2 * (n_params(config) + 7 * (params(config)["norms"] + router)), rel=1e-12)
 
 
 def test_chunks_take_the_remainder_first() -> None:
-    assert [memory_stages.chunk_of(i, 7, 3) for i in range(7)] == [0, 0, 0, 1, 1, 2, 2]
-    assert [memory_stages.chunk_of(i, 2, 4) for i in range(2)] == [0, 1]
-    assert [memory_stages.stage(job(replace(llama, n_layers=126), ParallelPlan(pp=16), 8192, 16), r).dense_layers
-            for r in (0, 13, 14, 15)] == [8, 8, 7, 7]  # fmt: skip
+    for layers in range(1, 24):
+        for chunks in range(1, 12):
+            sizes = [layers // chunks + (c < layers % chunks) for c in range(chunks)]
+            holder = [c for c in range(chunks) for _ in range(sizes[c])]
+            assert [memory_stages.chunk_of(i, layers, chunks) for i in range(layers)] == holder
+    case = job(replace(llama, n_layers=126), ParallelPlan(pp=16), 8192, 16)
+    assert [memory_stages.stage(case, r).dense_layers for r in (0, 13, 14, 15)] == [8, 8, 7, 7]
+
+
+def test_ranks_that_may_be_the_fullest() -> None:
+    def ranks(config: TransformerConfig, **plan: Any) -> list[Any]:
+        return memory_stages.fullest_ranks(job(config, ParallelPlan(**plan), 4096, 64))
+
+    def dense(n: int) -> TransformerConfig:
+        return replace(DEEPSEEK, moe=replace(DEEPSEEK.moe, n_dense_layers=n))
+
+    assert ranks(llama) == [0]
+    assert ranks(llama, pp=4) == [0, 3]
+    assert ranks(llama, pp=8, schedule="dualpipe") == [0, 7, 3]
+    assert ranks(MIXTRAL, pp=4) == [0, 3]
+    assert [ranks(dense(n), pp=16) for n in (1, 4, 5, 61)] == [[0, 15, 1], [0, 15, 1], [0, 15, 2], [0, 15]]
+    assert ranks(dense(3), pp=16, virtual_stages=2, schedule="interleaved") == [0, 15, 2]  # two layers a chunk
+    assert [np.ravel(r).tolist() for r in ranks(dense(3), pp=np.array([1, 16]))] == [[0], [0, 15], [0, 1]]
+    middle = job(
+        replace(llama, n_layers=73, vocab_size=1024), ParallelPlan(pp=16, schedule="dualpipe", zero=0), 8192, 64
+    )
+    assert memory.ledger(middle, NONE).title.startswith("Memory of a chip of stage 7,")  # chunks 7 and 8 are long
 
 
 # --- grids ------------------------------------------------------------------------------------------------------------
@@ -535,13 +655,13 @@ def test_min_chips() -> None:
 
 
 def test_smallest_dp_is_where_it_begins_to_fit() -> None:
-    case = job(llama, ParallelPlan(dp=256, tp=8, recompute="full"), 8192, 1)
-    dp = memory.smallest_dp(case)
-    assert dp == 2
-    for degree, ok in ((1, False), (2, True)):
-        assert bool(memory.fits(replace(with_plan(case, dp=degree), chips=8 * degree))) is ok
+    case = job(llama, ParallelPlan(dp=128, tp=8, recompute="full", micro_batch=2), 8192, 1)
+    assert memory.smallest_dp(case) == 4
+    for degree, ok in ((2, False), (4, True)):
+        assert bool(memory.fits(with_plan(case, dp=degree))) is ok
     assert memory.smallest_dp(case, Allowance(80 * GB, 0.0)) is None
     assert memory.smallest_dp(with_plan(case, recompute="none", tp=1)) is None
+    assert memory.smallest_dp(replace(with_plan(case, tp=64), batch_tokens=2 * 8192)) == 1  # one microbatch
 
 
 def test_fits_compares_with_the_chip() -> None:
@@ -554,7 +674,13 @@ def test_fits_compares_with_the_chip() -> None:
 
 
 def test_assumptions_are_those_of_the_catalogue() -> None:
+    found = catalogue.find
     assert memory.assumed_allowance() == Allowance(2 * GiB, 0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, key in (("context", "size"), ("fragmentation", "share")):
+            patch.setattr(catalogue, "find", lambda stem, n, gone=name: {} if n == gone else found(stem, n))
+            with pytest.raises(CatalogueError, match=f"^assumption {name}: figure '{key}' is missing"):
+                memory.assumed_allowance()
     rows = memory.ledger(job(llama, ParallelPlan(dp=8, tp=8), 8192, 1))
     assert rows["allowance/context"] == 2 * GiB
     assert rows["allowance/fragmentation"] == pytest.approx(
