@@ -75,16 +75,21 @@ def all_claims() -> list[Claim]:
 
 
 def text(value: float | str | None, figures: int = 4) -> str:
-    """A claim's value as text: a number with 4 figures, words as they are."""
+    """A claim's value as text: our numbers with 4 figures, words as they are."""
     if isinstance(value, (int, float)):
         return digits(value, figures)
     return "not known" if value is None else value
 
 
+def as_printed(value: float | str) -> str:
+    """A value of the article without figures that it does not print: 9.0 -> "9", 6.35e24 -> "6.35e24"."""
+    return f"{value:,.6g}".replace("e+", "e") if isinstance(value, (int, float)) else value
+
+
 def _row(c: Claim) -> str:
     """One claim as a row of an HTML table."""
     unit = f" {c.unit}" if isinstance(c.ours, float) else ""
-    cells = (text(c.said), text(c.ours) + unit, c.verdict + (" (matters)" if c.matters else ""), c.why)
+    cells = (as_printed(c.said), text(c.ours) + unit, c.verdict + (" (matters)" if c.matters else ""), c.why)
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return f"<tr class='claim {c.verdict}' id='claim-{c.id}'><th scope='row'>{escape(c.claim)}</th>{body}</tr>"
 
@@ -97,7 +102,7 @@ class ClaimTable:
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{c.id}: says {text(c.said)}, ours {text(c.ours)} {c.unit} ({c.verdict})" for c in self.claims
+            f"{c.id}: says {as_printed(c.said)}, ours {text(c.ours)} {c.unit} ({c.verdict})" for c in self.claims
         )
 
     def _repr_html_(self) -> str:

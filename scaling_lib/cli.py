@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,7 @@ def _budget_text(
     return "\n".join(lines)
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns of text, the first left-aligned."""
     widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
     return "\n".join(
@@ -296,7 +297,7 @@ def run_claims(args: argparse.Namespace) -> int:
     print(
         table(
             ("claim", "section", "said", "ours", "unit", "verdict"),
-            [(r.id, r.section, _cell(r.said), _cell(r.ours), r.unit, r.verdict) for r in rows],
+            [(r.id, r.section, claims.as_printed(r.said)[:40], _cell(r.ours), _cell(r.unit), r.verdict) for r in rows],
         )
     )
     held = sum(r.verdict == "holds" for r in rows)
@@ -309,7 +310,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, (int, float)):
         return show(value, "", 4)
     text = "–" if value is None else str(value)
-    return text if len(text) <= 40 else text[:39] + "…"
+    return text if len(text) <= 32 else text[:31] + "…"
 
 
 def existing(path: str) -> Path:

@@ -66,9 +66,9 @@ meta_405b_rate_small = catalogue.figure(_layouts[0], "rate", "FLOP/s", "llama-3.
 meta_405b_rate = catalogue.figure(_layouts[1], "rate", "FLOP/s", "llama-3.1-405b on 16384 GPUs")
 
 
-def said(name: str, figures: int = 4) -> str:
-    """What the article says in one claim, as text without unit."""
-    return claims.text(claims.claim(name).said, figures)
+def said(name: str) -> str:
+    """What the article says in one claim, as it prints it, without unit."""
+    return claims.as_printed(claims.claim(name).said)
 
 
 def ours(name: str, figures: int = 4) -> str:

@@ -146,7 +146,7 @@ def line_chart(
     body.append(_legend(series))
     for mark in marks:
         mx, my = at(mark.x, mark.y)
-        anchor, dx = ("end", -9) if mx > _LEFT + 0.6 * width else ("start", 9)
+        anchor, dx = ("end", -9) if mx > _LEFT + 0.72 * width else ("start", 9)
         body.append(
             f'<circle cx="{number(mx)}" cy="{number(my)}" r="5" fill="none" stroke="currentColor" stroke-width="2"/>'
         )
@@ -195,13 +195,15 @@ def bar_chart(
     if not bars:
         raise ValueError(f"chart {title!r} has no bars: give at least one")
     top = max([*(value for _, value, _ in bars), limit[0] if limit else 0.0]) or 1.0
-    left, right, row = 190, 130, 26
+    left, right, row = max(60.0, 8 + 7.6 * max(len(name) for name, _, _ in bars)), 130, 26
     width, height = WIDTH - left - right, _TOP + row * len(bars) + 20
     body = [text(0, 16, title, extra=' font-weight="600"')]
     for i, (name, value, label) in enumerate(bars):
         y, size = _TOP + row * i, max(0.0, value / top) * width
         body.append(text(left - 8, y + 15, name, "end"))
-        body.append(f'<rect x="{left}" y="{number(y)}" width="{number(size)}" height="{row - 7}" fill="{COLOURS[0]}"/>')
+        body.append(
+            f'<rect x="{number(left)}" y="{number(y)}" width="{number(size)}" height="{row - 7}" fill="{COLOURS[0]}"/>'
+        )
         body.append(text(left + size + 6, y + 15, label))
     if limit:
         x = left + limit[0] / top * width
