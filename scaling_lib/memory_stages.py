@@ -17,13 +17,16 @@ ALL_FORWARD_FIRST = ("gpipe", "looped-bfs")
 def in_flight(schedule: str, stages: Any, microbatches: Any, chunks: Any = 1, rank: Any = 0) -> Any:
     """Microbatches whose activations a rank holds at its peak, each of 1/p of the model (a chunk counts 1/v).
 
-    The closed forms of `pp.PEAKS`, and 1 without a pipeline, where microbatches follow one another.
+    The closed forms of `pp.PEAKS`; 1 without a pipeline, where microbatches follow one another; 1F1B's for interleaving
+    with one chunk, which is 1F1B.
     Raises ValueError for an unknown schedule.
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule is {schedule!r}: use one of {', '.join(SCHEDULES)}")
     # PyTorch's interleaved zero-bubble order holds weight gradients back until p microbatches are in flight, as ZB-H1
     peak = pp.PEAKS["zb-h1" if schedule == "interleaved-zb" else schedule](stages, microbatches, chunks, rank)
+    if schedule == "interleaved":
+        peak = where(chunks > 1, peak, pp.peak_1f1b(stages, microbatches, rank))
     return where(stages > 1, minimum(microbatches, peak), 1)
 
 

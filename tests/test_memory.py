@@ -629,6 +629,53 @@ def test_single_plans_need_no_numpy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_defaults_and_small_pipelines() -> None:
+    assert memory.in_flight("interleaved", 4, 8) == memory.in_flight("1f1b", 4, 8) == 4
+    assert [memory.in_flight("gpipe", p, 8) for p in (1, 2)] == [1, 8]
+    for p, copies in ((1, 1), (2, 2)):
+        case = job(llama, ParallelPlan(pp=p, virtual_stages=3, schedule="dualpipe"), 8192, 8)  # chunks are ignored
+        at = memory_stages.stage(case, 0)
+        assert (at.copies, at.dense_layers, at.embedding, at.head) == (copies, 80, 1, 1)
+    assert memory_stages.layer_groups(MIXTRAL) == memory_stages.layer_groups(MIXTRAL, False, 1)
+    one_head = replace(llama, n_kv_heads=1)
+    alone = memory_stages.Stage(1, 0, 0, 0, 1, 1)
+    assert memory_stages.layer_groups(one_head).split == 8192 * 128 * (2 * 64 + 2) + MLP
+    assert memory_stages.stage_groups(one_head, alone).split == 8192 * 128 * (2 * 64 + 2) + MLP
+    assert memory_stages.Groups(6, 1, 8).on_chip(2) == (4, 4)
+    layer = memory.layer_activations(llama, 1, 8192, attention="unfused")
+    assert memory_activations.recomputed_bytes(layer, "full") == layer.total
+    assert layer["core/scores"] == 5 * 64 * 8192
+
+
+def test_losses_wait_only_in_a_pipeline() -> None:
+    for p, waiting in ((1, 1), (2, 8)):
+        case = job(llama, ParallelPlan(tp=8, pp=p, schedule="gpipe"), 8192, 8)
+        rows = memory._at(memory._sizes(case), p - 1, True, NONE)
+        assert rows["transient/fp32 loss"] == waiting * 4 * 8192 * 128256 / 8
+        assert rows["activations/head inputs"] == waiting * 4 * 8192 * 8192 / 8
+
+
+def test_wide_elements_and_segments_reach_every_row() -> None:
+    plan = ParallelPlan(tp=2, recompute="full", checkpoints_per_layer=2)
+    for config in (llama, MIXTRAL):
+        half, wide = (
+            memory._at(memory._sizes(job(config, plan, 4096, 1, precision=name)), 0, False, NONE)
+            for name in ("bf16", "fp32")
+        )
+        assert wide["activations"] == 2 * half["activations"]
+        layer = memory.layer_activations(config, 4096, 4096, 2, moe_layer=config.moe is not None, element_bytes=4)
+        assert wide["transient/recomputed layer"] == layer.total / 2
+
+
+def test_wide_tp_copies_heads_of_expert_layers_too() -> None:
+    copied = 2 * 4096 * 128 * 8  # 16 ranks, 8 key-value heads
+    plain, wide = (memory_stages.layer_groups(MIXTRAL, True, tp) for tp in (8, 16))
+    assert wide.split - plain.split == copied
+    case = job(MIXTRAL, ParallelPlan(tp=16, zero=0), 4096, 1)
+    chip = (32 * (wide.split + wide.experts) + 2 * 32000 * 4096) / 16 + 32 * wide.replicated + 4096
+    assert memory.ledger(case, NONE)["state/weights"] == pytest.approx(2 * chip, rel=1e-15)
+
+
 # --- fits, chips, knob ------------------------------------------------------------------------------------------------
 
 
@@ -662,6 +709,7 @@ def test_smallest_dp_is_where_it_begins_to_fit() -> None:
     assert memory.smallest_dp(case, Allowance(80 * GB, 0.0)) is None
     assert memory.smallest_dp(with_plan(case, recompute="none", tp=1)) is None
     assert memory.smallest_dp(replace(with_plan(case, tp=64), batch_tokens=2 * 8192)) == 1  # one microbatch
+    assert memory.smallest_dp(replace(case, batch_tokens=2 * 2 * 8192)) is None  # two microbatches: dp 1 or 2
 
 
 def test_fits_compares_with_the_chip() -> None:
