@@ -1,0 +1,36 @@
+// Python in a worker: Pyodide, the library, and one door (scaling_lib.live.call). It computes nothing itself.
+const library = new URL(new URL(import.meta.url).searchParams.get("library"), import.meta.url);
+const runtime = new URL("./pyodide/", import.meta.url);
+
+async function start() {
+  const zip = fetch(library).then(answer => {
+    if (!answer.ok) throw new Error(`${library.pathname}: ${answer.status}`);
+    return answer.arrayBuffer();
+  });
+  const { loadPyodide } = await import(new URL("pyodide.mjs", runtime));
+  const python = await loadPyodide({ indexURL: runtime.href, env: { HOME: "/home/pyodide", MPLBACKEND: "agg" } });
+  python.unpackArchive(await zip, "zip", { extractDir: "/course" });
+  python.runPython("import sys; sys.path.insert(0, '/course')");
+  return { python, call: python.pyimport("scaling_lib.live").call };
+}
+
+const ready = start();
+ready.then(() => postMessage({ started: true }), error => postMessage({ failed: String(error) }));
+
+async function answer(name, args) {
+  const { python, call } = await ready;
+  let reply = JSON.parse(call(name, JSON.stringify(args)));
+  for (let round = 0; reply.value?.needs?.length && round < 3; round++) {
+    await python.loadPackage(reply.value.needs, { messageCallback: () => {} });
+    reply = JSON.parse(call(name, JSON.stringify(args)));
+  }
+  return reply;
+}
+
+onmessage = async ({ data: { id, name, args } }) => {
+  try {
+    postMessage({ id, ...(await answer(name, args)) });
+  } catch (error) {
+    postMessage({ id, error: String(error) });
+  }
+};
