@@ -1,0 +1,203 @@
+"""Sphinx extension: what a page says about itself, and a policy that lets it load nothing but its own site.
+
+The address of the site is in SITE_URL when it is known, as on GitHub Pages; canonical links, the sitemap and the
+picture of a social card need it. Everything else works from any place.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+# What a page may do. Style attributes are needed: KaTeX places its glyphs with them, and pictures scale by them.
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self' 'wasm-unsafe-eval'",
+    "style-src": "'self'",
+    "style-src-attr": "'unsafe-inline'",
+    "img-src": "'self' data:",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "worker-src": "'self'",
+    "manifest-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+}
+INLINE = re.compile(r"<(script|style)((?:\s[^>]*)?)>(.*?)</\1>", re.DOTALL)
+ICON = re.compile(r'<i\s+class="((?:[\w-]+\s+)*)fa-solid\s+fa-([\w-]+)((?:\s+[\w-]+)*)\s*"([^>]*)>\s*</i>')
+UNUSED = re.compile(
+    r'\s*<(?:script src|link rel="stylesheet"[^>]* href)="[^"]*'
+    r"(?:fontawesome\.js|sphinx-thebe\.css)[^>]*>(?:</script>)?"
+)
+LENGTH = 160  # of a description: what search engines show
+
+
+def site_url() -> str:
+    """Return the address of the site with a slash at its end, or nothing. Raises ExtensionError for another thing."""
+    url = os.environ.get("SITE_URL", "").strip()
+    if url and urlsplit(url).scheme not in ("http", "https"):
+        raise ExtensionError(f"SITE_URL={url} is no address: write it like https://name.github.io/course/")
+    return f"{url.rstrip('/')}/" if url else ""
+
+
+def set_address(app: Sphinx, config: Any) -> None:
+    """Let the theme write canonical links."""
+    config.html_baseurl = site_url()
+
+
+def description(doctree: nodes.document) -> str:
+    """Return the first paragraph of a page's own text, cut at a word."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if isinstance(paragraph.parent, nodes.section) and len(text := " ".join(paragraph.astext().split())) > 40:
+            return text if len(text) <= LENGTH else text[: LENGTH - 2].rsplit(" ", 1)[0] + " …"
+    return ""
+
+
+def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Add description and social card to a page."""
+    title = re.sub(r"<[^>]*>", "", unescape(str(context.get("title", ""))))
+    about = description(doctree) if doctree is not None else ""
+    about = about or f"{title}: {app.config.project}"
+    base = site_url()
+    tags = {"og:type": "article", "og:site_name": app.config.project, "og:title": title, "og:description": about}
+    if base:
+        tags |= {"og:url": f"{base}{page}.html", "og:image": f"{base}_static/card.png"}
+    lines = [f'<meta name="description" content="{escape(about)}">']
+    lines += [f'<meta property="{name}" content="{escape(value)}">' for name, value in tags.items()]
+    lines.append('<meta name="twitter:card" content="summary_large_image">')
+    context["metatags"] = context.get("metatags", "") + "\n".join(lines)
+
+
+# after all pages are written ------------------------------------------------------------------------
+
+
+@cache
+def icons(script: Path) -> dict[str, tuple[str, str, str]]:
+    """Return width, height and path of the solid icons in the theme's own script, by name."""
+    text = script.read_text(encoding="utf-8")
+    found = re.findall(r'"?([\w-]+)"?:\[(\d+),(\d+),\[[^\]]*\],"\w+","([^"]+)"\]', text)
+    return {name: (width, height, path) for name, width, height, path in found}
+
+
+def draw_icons(html: str, script: Path) -> str:
+    """Put icons into the page as SVG, so that no page loads the script with all two thousand of them."""
+
+    def svg(match: re.Match[str]) -> str:
+        before, name, after, attributes = match.groups()
+        if name not in icons(script):
+            raise ExtensionError(f"the theme's icons have none called {name!r}")
+        width, height, path = icons(script)[name]
+        classes = " ".join(f"svg-inline--fa fa-{name} {before}{after}".split())
+        return (
+            f'<svg class="{classes}"{attributes} aria-hidden="true" focusable="false" viewBox="0 0 {width} {height}">'
+            f'<path fill="currentColor" d="{path}"></path></svg>'
+        )
+
+    return ICON.sub(svg, html)
+
+
+def policy(html: str) -> str:
+    """Return the content security policy of a page: its own site, and exactly the inline scripts and styles it has."""
+    own = dict(POLICY)
+    for tag, attributes, text in INLINE.findall(html):
+        if "src=" not in attributes and text.strip():
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            if f"'sha256-{digest}'" not in own[f"{tag}-src"]:
+                own[f"{tag}-src"] += f" 'sha256-{digest}'"
+    return "; ".join(f"{name} {value}" for name, value in own.items())
+
+
+def finish_page(html: str, script: Path) -> str:
+    """Return a page with its icons drawn and its policy set. Raises ExtensionError for a handler in an attribute."""
+    html = draw_icons(UNUSED.sub("", html), script)
+    if handler := re.search(r"<\w+[^>]*\son\w+=\"[^\"]*\"", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)):
+        raise ExtensionError(f"a page has a script in an attribute, which its policy forbids: {handler[0][:120]}")
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy(html)}">'
+    html, count = re.subn(r"(<meta charset=[^>]*>)", lambda m: f"{m[1]}\n    {meta}", html, count=1)
+    if count != 1:
+        raise ExtensionError("a page names no character set, before which its policy would have to stand")
+    return html
+
+
+PLAIN = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<meta name="description" content="{about}">
+{extra}
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 17px/1.6 system-ui, sans-serif; max-width: 36em; margin: 18vh auto; padding: 0 1.2em; }}
+</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+<p>{text}</p>
+</main>
+</body>
+</html>
+"""
+
+
+def first_page(project: str, root: str, base: str) -> str:
+    """Return the page at the top of the site, which leads to the book."""
+    extra = f'<meta http-equiv="refresh" content="0; url={root}.html">'
+    extra += f'\n<link rel="canonical" href="{base}{root}.html">' if base else ""
+    text = f'The course begins <a href="{root}.html">here</a>.'
+    return PLAIN.format(
+        title=escape(project), about=f"{escape(project)}: an executable course.", extra=extra, text=text
+    )
+
+
+def missing_page(project: str, root: str, base: str) -> str:
+    """Return the page for addresses that lead nowhere. Shown at any depth, so its links are absolute."""
+    home = f"{urlsplit(base).path}{root}.html" if base else f"/{root}.html"
+    text = f'There is nothing at this address. <a href="{home}">The first page of the course</a> lists all chapters.'
+    about = f"Nothing at this address: {escape(project)}."
+    return PLAIN.format(title="Page not found", about=about, extra='<meta name="robots" content="noindex">', text=text)
+
+
+def sitemap(pages: list[str], base: str) -> str:
+    """Return the list of pages for search engines."""
+    rows = "".join(f"<url><loc>{escape(base + page)}</loc></url>\n" for page in pages)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{rows}</urlset>\n'
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Finish every page, and write those that are no chapters."""
+    if error is not None or app.builder.name not in ("html", "dirhtml"):
+        return
+    out, base, root = Path(app.outdir), site_url(), app.config.root_doc
+    script = out / "_static" / "scripts" / "fontawesome.js"
+    (out / "index.html").write_text(first_page(app.config.project, root, base), encoding="utf-8")
+    (out / "404.html").write_text(missing_page(app.config.project, root, base), encoding="utf-8")
+    for path in sorted(out.rglob("*.html")):
+        if "_static" not in path.relative_to(out).parts:
+            path.write_text(finish_page(path.read_text(encoding="utf-8"), script), encoding="utf-8")
+    script.unlink()  # its icons are in the pages
+    if base:
+        chapters = [f"{name}.html" for name in sorted(app.env.found_docs)]
+        (out / "sitemap.xml").write_text(sitemap(chapters, base), encoding="utf-8")
+        (out / "robots.txt").write_text(f"User-agent: *\nAllow: /\nSitemap: {base}sitemap.xml\n", encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the parts with Sphinx."""
+    app.connect("config-inited", set_address)
+    app.connect("html-page-context", describe, priority=600)
+    app.connect("build-finished", finish, priority=950)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
