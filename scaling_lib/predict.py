@@ -24,6 +24,7 @@ from scaling_lib.predict_terms import Case, Constants, step_parts
 KERNELS = ("unfused", "flash-old", "flash-native")
 STACKS = ("tuned", "generic")
 RECOMPUTE_KINDS = ("none", "selective", "half", "full")
+FP8_RECIPES = ("tensor", "block", "row")
 NARROW = ("fp8", "fp4", "int8")
 
 
@@ -36,7 +37,8 @@ class Stack:
     torch.compile) or "generic" (DeepSpeed pipelines, eager FSDP). recompute: none, selective, half, full; "plan" takes
     the plan's. tp_overlap: matmuls pipelined with tensor-parallel traffic. tp_backward_overlap: the backward all-reduce
     beside the weight gradient. grad_bytes: of a gradient on the wire. shard_group: ranks that share one copy of the
-    sharded state; "plan" takes dp x cp. virtual_stages: model chunks a device; "plan" takes the plan's.
+    sharded state; "plan" takes dp x cp. virtual_stages: model chunks a device; "plan" takes
+    the plan's. fp8_recipe: "tensor" (one scale a tensor), "block" (MXFP8, DeepSeek) or "row".
     """
 
     kernel: str | None = None
@@ -48,11 +50,13 @@ class Stack:
     grad_bytes: float | None = None
     shard_group: Any = "plan"
     virtual_stages: Any = "plan"
+    fp8_recipe: str | None = "tensor"
 
     def __post_init__(self) -> None:
         for name, known in (
             ("kernel", KERNELS),
             ("tuning", STACKS),
+            ("fp8_recipe", FP8_RECIPES),
             ("recompute", (*RECOMPUTE_KINDS, "plan")),
         ):
             value = getattr(self, name)
@@ -73,6 +77,7 @@ class Rates:
     constants: Constants
     fractions: Mapping[str, Mapping[str, float]]
     kernels: Mapping[str, str]
+    units: Mapping[str, float]
     sure: Mapping[str, Mapping[str, bool]]
     interval: Mapping[str, float]
     assumed: Mapping[str, float]
@@ -86,11 +91,13 @@ def _values(table: Mapping[str, Any]) -> dict[str, float]:
 def rates() -> Rates:
     """Constants and tables of data/predictor.toml."""
     data = read_toml(DATA / "predictor.toml")
-    chips = data["chips"]
+    own = data["chips"]
+    chips = {name: own[table.get("same_as", name)] for name, table in own.items()}
     return Rates(
         Constants(**_values(data["constants"])),
         MappingProxyType({name: _values(table) for name, table in chips.items()}),
         MappingProxyType({name: str(table["kernels"]) for name, table in chips.items()}),
+        MappingProxyType({name: float(table["units"]) for name, table in chips.items()}),
         MappingProxyType(
             {
                 name: {p: e["kind"] != "assumption" for p, e in table.items() if isinstance(e, Mapping)}
@@ -142,8 +149,6 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         vocab=m.vocab_size,
         seq_len=job.seq_len,
         weights=weights,
-        split_widths=2 * query + 2 * key + (2 + (1 if m.gated else 0)) * width,
-        full_widths=4 * m.d_model,
         moe_share=share,
         n_experts=moe.n_experts if moe else 1,
         experts_per_token=moe.experts_per_token if moe else 0,
@@ -175,6 +180,11 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         dp_overlap=bool(stack.dp_overlap),
         grad_bytes=stack.grad_bytes,
         narrow=1 if job.precision in NARROW else 0,
+        units=table.units.get(chip.name, 0.0),
+        inner_widths=4 * m.d_model,
+        inner_split=2 * query + 2 * key + (2 + (1 if m.gated else 0)) * width,
+        block_scales=1 if stack.fp8_recipe == "block" and job.precision == "fp8" else 0,
+        row_scales=1 if stack.fp8_recipe == "row" and job.precision == "fp8" else 0,
         layer_rate=layer_rate,
         head_rate=head_rate,
         peak=chip.flops("bf16"),
@@ -223,6 +233,7 @@ def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
     choices: dict[str, tuple[Any, ...]] = {
         "kernel": ("flash-native", "flash-old") if native else ("flash-native", "unfused"),
         "tuning": STACKS,
+        "fp8_recipe": ("tensor", "block") if job.precision == "fp8" else ("tensor",),
         "recompute": ("none", "full"),
         "tp_overlap": (True, False) if job.plan.tp > 1 else (False,),
         "tp_backward_overlap": (True, False) if job.plan.tp > 1 else (False,),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scaling_lib.units import maximum, minimum, where
+from scaling_lib.units import log2, maximum, minimum, where
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,19 @@ class Constants:
     attention_fraction: float  # fused attention, fraction of the bf16 peak for long sequences
     attention_hopper: float  # gain of a kernel written for the chip on Hopper and newer
     attention_old: float  # what is left of it with a kernel of the generation before
+    attention_backward: float  # time of fused attention backward over forward
     attention_half_length: float  # tokens at which fused attention reaches half its rate
     tp_overlap: float  # share of tensor-parallel traffic left in sight by pipelined matmuls
     tp_backward_overlap: float  # share left in sight when the all-reduce runs beside the weight gradient
-    gemm_traffic: float  # share of a matmul's operand traffic that adds to its arithmetic
+    gemm_wave: float  # multiply-adds a compute unit idles at the end of a matmul, per element of the inner dimension
     element_traffic: float  # element-wise bytes, actual over counted
     element_backward: float  # element-wise bytes backward over forward
+    recompute_share: float  # cost of a recomputed forward pass, over a first one
+    chip_spread: float  # slowdown by the slowest of many chips, per doubling of their number
+    misaligned: float  # slowdown of unfused attention matmuls whose head width is no multiple of 8
+    block_scales: float  # slowdown of matmuls whose 8-bit operands carry a scale for each block
+    row_scales: float  # and for each row
+    generic_broadcast: float  # seconds a member, where an untuned stack sends sharded weights back rank by rank
     score_forward: float  # bytes per attention score and head, unfused, forward
     score_backward: float
     score_traffic: float
@@ -46,8 +53,7 @@ class Constants:
 class Case:
     """One step as the terms see it. Lengths in elements or tokens, rates in FLOP/s and byte/s of one chip.
 
-    weights: matmul weights of one layer without experts; split_widths and full_widths: widths of their inputs and
-    outputs that TP divides, and that it does not.
+    weights: matmul weights of one layer without experts.
     """
 
     n_layers: Any
@@ -62,8 +68,6 @@ class Case:
     vocab: Any
     seq_len: Any
     weights: Any
-    split_widths: Any
-    full_widths: Any
     moe_share: Any  # share of the layers that have experts; the fields below are per such layer
     n_experts: Any
     experts_per_token: Any
@@ -95,6 +99,11 @@ class Case:
     dp_overlap: Any
     grad_bytes: Any
     narrow: Any  # 1 when layer matmuls take 8-bit or narrower operands
+    units: Any  # compute units (SMs) that share a matmul
+    inner_widths: Any  # inner dimensions of a layer's forward and input-gradient matmuls, not divided by TP
+    inner_split: Any  # and divided by TP
+    block_scales: Any  # 1 when 8-bit operands carry a scale for each block
+    row_scales: Any  # or for each row
     layer_rate: Any  # matmul FLOP/s of the layers, tuned stack
     head_rate: Any  # matmul FLOP/s in bf16, tuned stack
     peak: Any  # dense bf16 peak
@@ -129,19 +138,25 @@ class LayerTimes:
     total: Any
 
 
+def _layer_rate(case: Case, k: Constants) -> Any:
+    """Matmul rate of the layers, FLOP/s, on the stack and with the scaling recipe of the case."""
+    scaling = 1 + (k.block_scales - 1) * case.block_scales + (k.row_scales - 1) * case.row_scales
+    return case.layer_rate / ((1 + (k.generic_stack - 1) * case.generic) * scaling)
+
+
 def _matmuls(case: Case, k: Constants, tokens: Any) -> Any:
     """Forward matmuls of one layer without experts: arithmetic, and the traffic of operands that adds to it."""
-    rate = case.layer_rate / (1 + (k.generic_stack - 1) * case.generic)
-    element = 2 - 0.5 * case.narrow
-    moved = case.weights / case.tp + tokens * (case.split_widths / case.tp + case.full_widths)
-    return 2 * tokens * case.weights / case.tp / rate + k.gemm_traffic * element * moved / case.hbm
+    rate = _layer_rate(case, k)
+    inner = case.inner_widths + case.inner_split / case.tp + 4 * tokens  # of forward, input and weight gradient
+    waves = 2 * k.gemm_wave * case.units * inner / 3 / rate
+    return 2 * tokens * case.weights / case.tp / rate + waves
 
 
 def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
     """Forward seconds of routed experts and of their all-to-all, for one layer that has them."""
     own = tokens / case.tp  # each tensor rank routes its own share
     each = own * case.experts_per_token * case.ep / case.n_experts
-    rate = case.layer_rate / (1 + (k.generic_stack - 1) * case.generic)
+    rate = _layer_rate(case, k)
     gemm = 2 * own * case.experts_per_token * case.expert_params / rate * (1 + k.expert_half_tokens / each)
     size = 2 * own * case.experts_per_token * case.d_model * 2  # there and back, 16 bits
     near = minimum(case.ep, case.domain)
@@ -166,9 +181,13 @@ def layer_times(case: Case, k: Constants) -> LayerTimes:
     kernel = kernel * (1 + (k.attention_old - 1) * case.old_kernel)
     fused = 0.5 * flops / (case.peak * k.attention_fraction * kernel) * (1 + k.attention_half_length / case.seq_len)
     scores = k.score_traffic * case.n_heads / case.tp * tokens * case.seq_len / hbm
-    plain = flops / (case.head_rate / (1 + (k.generic_stack - 1) * case.generic))
+    plain = (
+        where(case.head_dim % 8 > 0, k.misaligned, 1.0)
+        * flops
+        / (case.head_rate / (1 + (k.generic_stack - 1) * case.generic))
+    )
     attention_f = where(case.unfused, plain + k.score_forward * scores, fused)
-    attention_b = where(case.unfused, 2 * plain + k.score_backward * scores, 2.5 * fused)
+    attention_b = where(case.unfused, 2 * plain + k.score_backward * scores, k.attention_backward * fused)
     # element-wise
     spread = where(case.sequence_parallel, case.tp, 1)
     ff = case.d_ff / case.tp
@@ -199,7 +218,7 @@ def _layer_total(
     forward = (work_f * work_f + k.layer_floor**2) ** 0.5
     backward = (work_b * work_b + (2 * k.layer_floor) ** 2) ** 0.5
     again = (
-        case.full_recompute * forward
+        where(case.unfused, 1.0, k.recompute_share) * case.full_recompute * forward
         + case.selective_recompute * where(case.unfused, attention[0], 0.5 * element[0])
         + case.half_recompute * (0.5 * gemm + element[0])
     )
@@ -262,9 +281,10 @@ def step_parts(case: Case, k: Constants) -> dict[str, Any]:
     hidden = maximum(0.0, reduce - back) + k.overlap_leak * minimum(reduce, back)
     hidden = hidden + maximum(0.0, gather - ahead) + k.overlap_leak * minimum(gather, ahead)
     dp = where(case.dp_overlap, hidden, reduce + gather)
+    dp = dp + k.generic_broadcast * case.generic * case.shards_optimizer * (1 - case.gathers) * (group - 1)
     optimizer = k.optimizer_bytes * params / where(case.shards_optimizer, maximum(1, group), 1) / hbm
     busy = m * case.n_layers / p
-    return {
+    parts = {
         "compute/matmuls": busy * layer.gemm,
         "compute/attention": busy * layer.attention,
         "compute/element-wise": busy * layer.elementwise,
@@ -280,3 +300,6 @@ def step_parts(case: Case, k: Constants) -> dict[str, Any]:
         "other/launch overhead": busy * layer.floor,
         "other/optimizer": optimizer,
     }
+    late = k.chip_spread * log2(case.chips)
+    parts["other/slowest chip"] = late * sum(parts.values())
+    return parts

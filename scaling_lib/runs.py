@@ -236,6 +236,14 @@ def precision_of(text: str) -> str:
     raise RowError(f"precision {text!r} is not known: write bf16, fp16, fp8, fp4 or int8")
 
 
+def _fp8_recipe(text: str) -> str | None:
+    """How 8-bit operands are scaled, as the precision's name says; plain "FP8" means one scale a tensor."""
+    folded = fold(text)
+    if "mx" in folded or "block" in folded:
+        return None if "cs" in folded else "block"
+    return "row" if "row" in folded else "tensor"
+
+
 def _plan(row: Mapping[str, str | None], chips: int, assumed: list[str]) -> tuple[ParallelPlan, int | None]:
     """The layout of a row, and its virtual stages (None when unknown)."""
     told = "tier" in row and (row.get("tier") or "").strip() == "A"
@@ -286,7 +294,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     step, rate = number(row, "step_time_s"), number(row, "tokens_per_s_per_chip")
     micro = whole(row, "micro_batch")
     if micro is None:
-        micro = _micro_batch(plan, seq_len, sequences)
+        micro = _micro_batch(plan, seq_len, sequences, cluster.levels[0].topology == "torus")
         assumed.append("micro_batch")
     if sequences is None:
         sequences = float(8 * micro * int(plan.dp))
@@ -314,6 +322,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         grad,
         _shard_group(row, plan),
         vpp,
+        _fp8_recipe(row.get("precision") or ""),
     )
     job = Job(config, cluster, plan, chips, sequences * seq_len, seq_len, precision=precision, recipe=RECIPES["bf16"])
     memory = number(row, "memory_gib")
@@ -333,9 +342,11 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     )
 
 
-def _micro_batch(plan: ParallelPlan, seq_len: int, sequences: float | None) -> int:
-    """A micro-batch where none is printed: one sequence in a pipeline, else about 8,192 tokens."""
+def _micro_batch(plan: ParallelPlan, seq_len: int, sequences: float | None, torus: bool) -> int:
+    """A micro-batch where none is printed: one sequence in a pipeline, all on TPUs, else about 8,192 tokens."""
     most = int(sequences / int(plan.dp)) if sequences else 8
+    if torus:
+        return max(1, most)  # their frameworks do not accumulate gradients unless asked
     return max(1, min(1 if plan.pp > 1 else max(1, 8192 // seq_len), most))
 
 

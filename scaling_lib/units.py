@@ -274,6 +274,15 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return numpy.where(condition, a, b)
 
 
+def log2(a: Any) -> Any:
+    """Logarithm to base 2, element by element for an array."""
+    if isinstance(a, (int, float)):
+        return math.log2(a)
+    import numpy
+
+    return numpy.log2(a)
+
+
 def ceil_div(a: Any, b: Any) -> Any:
     """Quotient rounded up, for integers and arrays of integers."""
     return -(-a // b)
