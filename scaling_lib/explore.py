@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from scaling_lib.units import digits
@@ -88,7 +89,8 @@ class Explorer:
             try:
                 picture.value = self.html(**{name: box.value for name, box in boxes.items()})
             except ValueError as error:  # a state that makes no sense is explained in the picture's place
-                picture.value = f'<div class="explorer"><p class="explorer-error" role="alert">{error}</p></div>'
+                message = f'<p class="explorer-error" role="alert">{escape(str(error))}</p>'
+                picture.value = f'<div class="explorer">{message}</div>'
 
         for box in boxes.values():
             box.observe(redraw, names="value")

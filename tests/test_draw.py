@@ -1,0 +1,95 @@
+"""Pictures: deterministic SVG whose marks stand where the numbers say, with a text alternative."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from scaling_lib.draw import Axis, Mark, Picture, Series, Sharded, bar_chart, line_chart, readout, sharding
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_axis_places_values() -> None:
+    log, linear = Axis("x", 1, 10_000, log=True), Axis("y", 0, 8)
+    assert [log.place(v) for v in (1, 100, 10_000, 1e9)] == pytest.approx([0, 0.5, 1, 1])
+    assert [linear.place(v) for v in (-1, 2, 8)] == pytest.approx([0, 0.25, 1])
+    assert log.ticks() == [1, 10, 100, 1000, 10_000]
+    assert linear.ticks() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize(("low", "high", "log"), [(1, 1, False), (2, 1, False), (0, 5, True), (-1, 5, True)])
+def test_axis_refuses_an_empty_range(low: float, high: float, log: bool) -> None:
+    with pytest.raises(ValueError, match="low must be below high"):
+        Axis("x", low, high, log)
+
+
+def test_line_chart_is_drawn_at_the_right_place() -> None:
+    chart = line_chart(
+        "T",
+        "Words with 7 tokens.",
+        Axis("x", 0, 10),
+        Axis("y", 0, 10),
+        [Series("a", [(0, 0), (10, 10)])],
+        [Mark(5, 5, "here")],
+    )
+    root = ET.fromstring(chart)
+    assert root.find(f"{SVG}title").text == "T"  # type: ignore[union-attr]
+    assert root.find(f"{SVG}desc").text == "Words with 7 tokens."  # type: ignore[union-attr]
+    assert root.get("role") == "img"
+    assert "Words with 7 tokens." in str(root.get("aria-label"))
+    (x1, y1), (x2, y2) = (tuple(map(float, p.split(","))) for p in root.find(f"{SVG}polyline").get("points").split())  # type: ignore[union-attr]
+    circle = root.find(f"{SVG}circle")
+    assert circle is not None
+    assert float(circle.get("cx", 0)) == pytest.approx((x1 + x2) / 2, abs=0.01)
+    assert float(circle.get("cy", 0)) == pytest.approx((y1 + y2) / 2, abs=0.01)
+    assert x1 < x2
+    assert y1 > y2  # up is smaller in SVG
+    assert chart == line_chart(
+        "T",
+        "Words with 7 tokens.",
+        Axis("x", 0, 10),
+        Axis("y", 0, 10),
+        [Series("a", [(0, 0), (10, 10)])],
+        [Mark(5, 5, "here")],
+    )
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    root = ET.fromstring(bar_chart("T", "d", [("one", 1.0, "1"), ("four", 4.0, "4")], (2.0, "limit")))
+    widths = [float(r.get("width", 0)) for r in root.iter(f"{SVG}rect")]
+    assert widths[1] == pytest.approx(4 * widths[0], rel=1e-3)
+
+
+def test_sharding_fills_one_part() -> None:
+    root = ET.fromstring(sharding("T", "d", [Sharded("In[B_X, D_Y]", 160, 80, 4, 2)]))
+    (part,) = root.iter(f"{SVG}rect")
+    assert float(part.get("width", 0)) == 40
+    assert float(part.get("height", 0)) == 40
+
+
+def test_text_is_escaped_and_colours_suit_both_themes() -> None:
+    chart = bar_chart("a < b & c", "d", [("x", 1.0, "<1>")])
+    assert "a &lt; b &amp; c" in chart
+    assert 'fill="currentColor"' in chart
+    assert not re.search(r'fill="(black|white|#000|#fff)', chart)
+
+
+def test_nothing_to_draw_is_refused() -> None:
+    for call in (
+        lambda: line_chart("T", "d", Axis("x", 0, 1), Axis("y", 0, 1), []),
+        lambda: bar_chart("T", "d", []),
+        lambda: sharding("T", "d", []),
+    ):
+        with pytest.raises(ValueError, match="at least one"):
+            call()
+
+
+def test_picture_and_readout() -> None:
+    picture = Picture("<svg/>", "a description")
+    assert repr(picture) == "Picture(a description)"
+    assert picture._repr_html_() == "<svg/>"
+    assert "<dd" in readout([("a & b", "1 < 2")])
+    assert "a &amp; b" in readout([("a & b", "1 < 2")])

@@ -1,0 +1,108 @@
+"""Explorers: the numbers they show are the library's, for the default state and for moved sliders."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from scaling_lib import budget, crosspod, dp, explorers, fsdp, hybrid, tp
+from scaling_lib.explore import Choice, Explorer, Slider, log_values
+from scaling_lib.units import DAY, HOUR, MINUTE, show
+
+ALL = {name: value for name, value in vars(explorers).items() if isinstance(value, Explorer)}
+
+
+def read(html: str) -> dict[str, str]:
+    """Labels and values of an explorer's readout."""
+    return dict(re.findall(r"<dt[^>]*>(.*?)</dt><dd[^>]*>(.*?)</dd>", html))
+
+
+def states(explorer: Explorer) -> list[dict[str, object]]:
+    """Each control at its ends, the others at their defaults."""
+    return [
+        {control.name: value}
+        for control in explorer.controls
+        for value in (control.options if isinstance(control, Choice) else (control.low, control.high))
+    ]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_corner_draws_the_same_each_time(name: str) -> None:
+    explorer = ALL[name]
+    for state in [{}, *states(explorer)]:
+        assert "<svg" in explorer.html(**state)
+        assert explorer.html(**state) == explorer.html(**state)
+
+
+def test_dp_explorer_shows_the_formulas_numbers() -> None:
+    job = explorers.dp_state("dgx-h100", 2048, 4e6)
+    shown = read(explorers.dp_explorer.html(chips=2048))
+    assert shown["tokens per chip"] == show(4e6 / 2048, "token/chip")
+    assert shown["smallest batch for these chips"] == show(dp.critical_batch(job), "token")
+    assert shown["verdict"] == "comms-bound"
+    assert read(explorers.dp_explorer.html(chips=1024))["verdict"] == "compute-bound"
+
+
+def test_budget_explorer_shows_the_formulas_numbers() -> None:
+    shown = read(explorers.budget_explorer.html(failures=0, price=3.0))
+    flops = 6 * 70_553_706_496 * 15e12
+    assert shown["time, compute alone"] == show(flops / (16384 * 989e12 * 0.4), "s")
+    assert shown["goodput"] == "100%"
+    assert shown["cost"] == show(flops / (989e12 * 0.4) / HOUR * 3.0, "USD")
+    mean = budget.mtbf(0.5 / (1000 * DAY), 16384)
+    tau = budget.checkpoint_interval(explorers.CHECKPOINT, mean)
+    good = budget.goodput(tau, explorers.CHECKPOINT, mean, 20 * MINUTE)
+    assert read(explorers.budget_explorer.html(restart=20))["goodput"] == show(good, "%")
+
+
+def test_the_other_explorers_show_the_formulas_numbers() -> None:
+    assert (
+        read(explorers.scaling_explorer.html(peak=1000, egress=100, batch=1e7))["largest useful cluster"]
+        == "1,000 chips"
+    )
+    shown = read(explorers.fsdp_explorer.html(chips=64))
+    assert shown["state per chip"] == show(fsdp.state_bytes_per_chip(70_553_706_496, 16, 64), "B")
+    assert read(explorers.tp_explorer.html())["limit by the width"] == f"{tp.max_degree(28672, 989e12, 450e9):.1f} ways"
+    shown = read(explorers.hybrid_explorer.html())
+    assert shown["threshold, they add"] == show(
+        hybrid.critical_tokens(4.59e14, 3.6e11, 1.8e11, 28672, "sum"), "token/chip"
+    )
+    shown = read(explorers.crosspod_explorer.html(cluster_name="dgx-h100", pp=4))
+    assert shown["threshold a pod"] == show(crosspod.critical_pod_tokens(989e12, 50e9, 4), "token")
+
+
+def test_log_slider_passes_through_its_default() -> None:
+    stops = log_values(Slider("x", "x", 1e5, 1e8, 4e6, log=True))
+    assert 4e6 in stops
+    assert stops == sorted(stops)
+    assert 1e5 <= stops[0] < 1.11e5
+    assert 0.9e8 < stops[-1] <= 1e8
+
+
+def test_wrong_controls_are_refused() -> None:
+    with pytest.raises(ValueError, match="outside"):
+        Explorer("t", (Slider("x", "x", 0, 1, 2),), lambda x: "")
+    with pytest.raises(ValueError, match="not among"):
+        Explorer("t", (Choice("x", "x", ("a", "b"), "c"),), lambda x: "")
+    with pytest.raises(ValueError, match="no control 'y'"):
+        Explorer("t", (Slider("x", "x", 0, 1, 1),), lambda x: "").html(y=1)
+
+
+def test_widgets_redraw_and_explain() -> None:
+    """Moving a widget redraws; a state that makes no sense is explained in the picture's place."""
+
+    def draw(x: float) -> str:
+        if x > 5:
+            raise ValueError("x <is> too large")
+        return f"<b>{x:g}</b>"
+
+    box = Explorer("t", (Slider("x", "x", 0, 10, 1),), draw).widget()
+    slider, picture = box.children
+    assert "<b>1</b>" in picture.value
+    slider.value = 4
+    assert "<b>4</b>" in picture.value
+    slider.value = 7
+    assert "x &lt;is&gt; too large" in picture.value
+    assert replace(Slider("x", "x", 0, 10, 1), value=2).value == 2
