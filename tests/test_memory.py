@@ -432,6 +432,11 @@ def test_pieces_of_mixed_stages() -> None:
             assert rows["transient/logits"] == rows["transient/fp32 loss"] == rows["activations/head inputs"] == 0
     last = memory._at(sizes, 60, True, NONE)
     assert last["transient/gathered layer"] == pytest.approx(2 * (129280 * 7168 + 2 * expected[5][0]), rel=1e-12)
+    wide = replace(DEEPSEEK, d_ff=2**17)  # a dense layer now outweighs the experts of one rank, but rank 5 has none
+    experts = memory._at(memory._sizes(job(wide, replace(plan, dp=64, ep=64), 4096, 64)), 5, False, NONE)
+    piece = MLA_WEIGHTS + 5 * EXPERT + norms + 7168 * 256
+    assert experts["transient/unreduced gradients"] == pytest.approx(2 * piece, rel=1e-12)
+    assert experts["transient/recomputed layer"] == pytest.approx(expected[5][1], rel=1e-12)
     mixed = memory._at(memory._sizes(job(DEEPSEEK, replace(plan, pp=16), 4096, 64)), 0, False, NONE)
     assert mixed["transient/gathered layer"] == pytest.approx(2 * 3 * expected[5][0], rel=1e-12)
     assert mixed["transient/recomputed layer"] == pytest.approx(expected[5][1], rel=1e-12)
@@ -631,6 +636,7 @@ def test_single_plans_need_no_numpy() -> None:
 
 def test_defaults_and_small_pipelines() -> None:
     assert memory.in_flight("interleaved", 4, 8) == memory.in_flight("1f1b", 4, 8) == 4
+    assert memory.in_flight("interleaved", 4, 8, 1, 3) == 1
     assert [memory.in_flight("gpipe", p, 8) for p in (1, 2)] == [1, 8]
     for p, copies in ((1, 1), (2, 2)):
         case = job(llama, ParallelPlan(pp=p, virtual_stages=3, schedule="dualpipe"), 8192, 8)  # chunks are ignored
