@@ -12,24 +12,9 @@ import pytest
 from scaling_lib import catalogue
 from scaling_lib.__main__ import main
 
-BUDGET = (
-    "budget --model llama-3-70b --cluster dgx-h100 --chips 16384 --tokens 15e12 --batch-tokens 16e6 --tp 8 --pp 16"
-).split()
-SMALL = [
-    "budget",
-    "--model",
-    "llama-3-70b",
-    "--cluster",
-    "dgx-h100",
-    "--chips",
-    "8192",
-    "--tokens",
-    "15e12",
-    "--tp",
-    "8",
-    "--seq-len",
-    "4096",
-]
+RUN = "budget --model llama-3-70b --cluster dgx-h100 --tokens 15e12 --tp 8"
+BUDGET = (*RUN.split(), "--chips", "16384", "--batch-tokens", "16e6", "--pp", "16")
+SMALL = (*RUN.split(), "--chips", "8192", "--seq-len", "4096")
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:

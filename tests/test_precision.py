@@ -31,7 +31,7 @@ def test_every_recipe_is_tested_and_consistent() -> None:
 
 
 def test_elements() -> None:
-    assert BYTES == {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+    assert BYTES == {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5}
 
 
 def test_an_unknown_recipe_lists_near_ones() -> None:
