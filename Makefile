@@ -11,7 +11,7 @@ RUN = $(shell $(PYTHON) tools/environment.py --where 2>/dev/null)
 
 SHELL := /bin/sh
 
-.PHONY: help book serve notebooks stale test check lint types site lab lock clean env
+.PHONY: help book serve notebooks stale test check lint types fit site lab lock clean env
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ lint: env  ## style of the code (ruff)
 
 types: env  ## types of the code (mypy, strict)
 	@$(RUN) -m mypy
+
+fit: env  ## refit the predictor's constants from the development rows, print errors with each source left out
+	@nice $(RUN) -m scaling_lib.fit
 
 site: env  ## only build the book, into _build/html
 	@$(RUN) -m tools.book build

@@ -1,7 +1,7 @@
 """Step time: what one training step takes, with an interval, opened into its parts.
 
 Facts about the software that move a step by 10 to 50% are inputs. One that is None is unknown: the step is computed for
-each of its possible values, the point lies among them and the interval covers them all.
+each of its possible values; the point takes the likeliest, says so, and the interval covers them all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stack:
     """The software a job runs on, as far as it moves the step time. None means unknown.
 
     kernel: attention; "unfused" writes the scores to memory, "flash-old" is FlashAttention 1 or 2 or Triton on Hopper
-    and newer, "flash-native" is written for the chip. tuning: "tuned" (Megatron-LM, NeMo and Transformer Engine, MaxText,
+    and newer, "flash-native" is written for the chip. tuning: "tuned" (Megatron-LM, NeMo, MaxText,
     torch.compile) or "generic" (DeepSpeed pipelines, eager FSDP). recompute: none, selective, half, full; "plan" takes
     the plan's. tp_overlap: matmuls pipelined with tensor-parallel traffic. tp_backward_overlap: the backward all-reduce
     beside the weight gradient. grad_bytes: of a gradient on the wire. shard_group: ranks that share one copy of the
@@ -225,7 +225,7 @@ class Estimate:
 
 
 def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
-    """Possible values of each input of the stack that is None."""
+    """Possible values of each input of the stack that is None, the likeliest first."""
     native = rates().kernels.get(job.cluster.chip.name, "ampere") != "ampere"
     layers, pp = job.model.n_layers, int(job.plan.pp)
     chunks = tuple(v for v in range(1, max(1, layers // pp) + 1) if layers % (pp * v) == 0) if pp > 1 else ()
@@ -239,8 +239,8 @@ def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
         "tp_backward_overlap": (True, False) if job.plan.tp > 1 else (False,),
         "dp_overlap": (True, False) if everyone > 1 else (False,),
         "grad_bytes": (2, 4) if everyone > 1 else (2,),
-        "shard_group": tuple(sorted({everyone, min(everyone, job.cluster.domain)})),
-        "virtual_stages": tuple(sorted({chunks[0], chunks[len(chunks) // 2], chunks[-1]})) if chunks else (1,),
+        "shard_group": tuple(dict.fromkeys((everyone, min(everyone, job.cluster.domain)))),
+        "virtual_stages": tuple(dict.fromkeys((chunks[len(chunks) // 2], chunks[0], chunks[-1]))) if chunks else (1,),
     }
     return {name: values for name, values in choices.items() if getattr(stack, name) is None}
 
@@ -272,15 +272,11 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
         raise ValueError(
             f"the step of {job.model.name} on {job.chips} {job.cluster.chip.name} has no finite time: check its degrees"
         )
-    middle = exp(sum(log(t) for t in totals) / len(totals))
-    parts = min(zip(totals, found, strict=True), key=lambda pair: abs(log(pair[0] / middle)))
     assumed = tuple(assumed)
     down, up = _widths(job, assumed, calibration)
     factor = calibration.factor if calibration else 1.0
-    point = middle * factor
-    ledger = Ledger(
-        "One training step", "s", tuple(Part(name, value * point / parts[0]) for name, value in parts[1].items())
-    )
+    point = totals[0] * factor
+    ledger = Ledger("One training step", "s", tuple(Part(name, value * factor) for name, value in found[0].items()))
     rate = job.batch_tokens / (point * job.chips)
     return Estimate(
         point,

@@ -236,6 +236,14 @@ def precision_of(text: str) -> str:
     raise RowError(f"precision {text!r} is not known: write bf16, fp16, fp8, fp4 or int8")
 
 
+def _recompute(text: str) -> str | None:
+    """Kind of recomputation from free text: full, none, or selective when some modules are named; None when blank."""
+    folded = fold(text)
+    if folded in ("", "nan", "unknown"):
+        return None
+    return "full" if "full" in folded else "none" if folded in ("none", "no", "off", "0") else "selective"
+
+
 def _fp8_recipe(text: str) -> str | None:
     """How 8-bit operands are scaled, as the precision's name says; plain "FP8" means one scale a tensor."""
     folded = fold(text)
@@ -309,7 +317,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         raise RowError(f"{cluster.chip.name} has no {precision} peak in the catalogue")
     guessed = re.split(r"[;,]", row.get("guessed") or "")
     assumed += [g.strip() for g in guessed if g.strip()]
-    recompute = _among(row, "recompute_kind", RECOMPUTE_KINDS)
+    recompute = _among(row, "recompute_kind", RECOMPUTE_KINDS) or _recompute(row.get("recompute") or "")
     plan = replace(plan, micro_batch=micro, sequence_parallel=_flag(row, "sequence_parallel") is not False)
     grad = number(row, "grad_bytes")
     stack = Stack(

@@ -1,0 +1,284 @@
+"""Refit of the predictor's constants from the development rows: `make fit`.
+
+Needs numpy. A robust least squares in log time, each source and chip weighted by the root of its rows, every constant held by
+its prior. Started from the priors alone, so the same rows give the same file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaling_lib import catalogue, predict
+from scaling_lib.catalogue import DATA
+from scaling_lib.predict import Rates, Stack, case_of
+from scaling_lib.predict_terms import Case, Constants, step_parts
+from scaling_lib.runs import RUNS, Run, read_runs
+
+TOML = DATA / "predictor.toml"
+NOISE = 0.05  # scale in log beyond which an error counts linearly
+ASSUMED_WEIGHT = 0.3  # of a row with a field that its source did not print
+MOE = ("expert_half_tokens", "expert_link_exposed", "expert_nic_exposed")
+CENTRAL: dict[str, Any] = {
+    "kernel": "flash-native",
+    "tuning": "tuned",
+    "recompute": "none",
+    "tp_overlap": True,
+    "tp_backward_overlap": True,
+    "dp_overlap": True,
+    "grad_bytes": 2,
+    "fp8_recipe": "tensor",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One fitted figure: where it stands in the file, and its prior with its standard deviation in log."""
+
+    table: str
+    name: str
+    prior: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Runs as arrays: the case, log of the measured seconds, weights, and the row of the chip table each one uses."""
+
+    runs: tuple[Run, ...]
+    case: Case
+    logs: Any
+    weights: Any
+    chips: tuple[str, ...]
+
+    @property
+    def sources(self) -> Any:
+        """Source of each run."""
+        return np.array([r.source for r in self.runs])
+
+
+def known(run: Run) -> Stack:
+    """The run's stack with central values for what is unknown."""
+    changes = {k: v for k, v in CENTRAL.items() if getattr(run.stack, k) is None}
+    if run.stack.virtual_stages is None:
+        layers, pp = run.job.model.n_layers, int(run.job.plan.pp)
+        chunks = [v for v in range(1, max(1, layers // pp) + 1) if layers % (pp * v) == 0] or [1]
+        changes["virtual_stages"] = chunks[len(chunks) // 2] if run.stack.tuning == "tuned" else 1
+    return replace(run.stack, **changes)
+
+
+def pack(runs: Sequence[Run]) -> Rows:
+    """Runs as one case of arrays."""
+    table = predict.rates()
+    cases = [case_of(r.job, known(r), table) for r in runs]
+    columns: dict[str, Any] = {f.name: np.array([getattr(c, f.name) for c in cases]) for f in fields(Case)}
+    columns = {name: c if c.dtype == bool else c.astype(float) for name, c in columns.items()}
+    if not columns["moe_share"].any():
+        columns["moe_share"] = 0.0
+    groups = [(r.source, r.chip) for r in runs]
+    counts = {g: groups.count(g) for g in set(groups)}
+    weights = np.array([counts[g] ** -0.5 for g in groups]) * np.array(
+        [ASSUMED_WEIGHT if r.assumed else 1.0 for r in runs]
+    )
+    own = catalogue.read_toml(TOML)["chips"]
+    names = tuple(str(own.get(n, {}).get("same_as", n)) for n in (r.job.cluster.chip.name for r in runs))
+    measured = np.log(np.array([r.measured for r in runs], float))
+    return Rows(tuple(runs), Case(**columns), measured, weights, names)
+
+
+def parameters(tables: Iterable[str]) -> list[Parameter]:
+    """Fitted figures of the file in order, from the named tables ("constants", "chips.gb200", ...)."""
+    data = catalogue.read_toml(TOML)
+    found = []
+    for table in tables:
+        inner: Any = data
+        for step in table.split(".", 1):
+            inner = inner[step]
+        for name, entry in inner.items():
+            if isinstance(entry, dict) and entry.get("kind") == "fitted" and "prior" in entry:
+                found.append(Parameter(table, name, float(entry["prior"]), float(entry["sd"])))
+    return found
+
+
+def model(rows: Rows, free: Sequence[Parameter], base: Rates) -> Callable[[Any], Any]:
+    """Log of the predicted seconds as a function of the log of the free figures."""
+    index = {(p.table, p.name): i for i, p in enumerate(free)}
+    precisions = [r.job.precision for r in rows.runs]
+    peaks = np.array([r.job.peak for r in rows.runs])
+    bf16 = np.array([r.job.cluster.chip.flops("bf16") for r in rows.runs])
+
+    def pick(precision: Sequence[str]) -> tuple[Any, Any]:
+        at = np.array([index.get((f"chips.{c}", p), -1) for c, p in zip(rows.chips, precision, strict=True)])
+        fixed = np.array(
+            [
+                base.fractions.get(c, {}).get(p, base.interval["prior_fraction"])
+                for c, p in zip(rows.chips, precision, strict=True)
+            ]
+        )
+        return at, fixed
+
+    layer_at, layer_fixed = pick(precisions)
+    head_at, head_fixed = pick(["bf16"] * len(precisions))
+    named = [(p.name, i) for i, p in enumerate(free) if p.table == "constants"]
+
+    def predicted(x: Any) -> Any:
+        values = np.exp(x)
+        constants = replace(base.constants, **{name: float(values[i]) for name, i in named})
+        case = replace(
+            rows.case,
+            layer_rate=peaks * np.where(layer_at >= 0, values[layer_at], layer_fixed),
+            head_rate=bf16 * np.where(head_at >= 0, values[head_at], head_fixed),
+        )
+        return np.log(sum(step_parts(case, constants).values()))
+
+    return predicted
+
+
+def solve(rows: Rows, free: Sequence[Parameter], base: Rates, keep: Any = None) -> Any:
+    """Log of the free figures that fit best: damped Gauss-Newton on a soft absolute error, with priors."""
+    predicted = model(rows, free, base)
+    prior = np.log(np.array([p.prior for p in free]))
+    sd = np.array([p.sd for p in free])
+    weights = np.sqrt(rows.weights) * (1.0 if keep is None else keep)
+
+    def residuals(x: Any) -> Any:
+        r = (predicted(x) - rows.logs) / NOISE
+        soft = np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r * r) - 1))
+        return np.concatenate([weights * soft, (x - prior) / sd])
+
+    x, damping = prior.copy(), 1e-2
+    now = residuals(x)
+    for _ in range(60):
+        jacobian = np.stack([(residuals(x + 1e-5 * unit) - now) / 1e-5 for unit in np.eye(len(x))], axis=1)
+        normal = jacobian.T @ jacobian
+        step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), jacobian.T @ now)
+        then = residuals(x + step)
+        if then @ then < now @ now:
+            done = bool(np.abs(step).max() < 1e-6)
+            x, now, damping = x + step, then, damping / 5
+            if done:
+                break
+        else:
+            damping *= 5
+    return x
+
+
+def left_out(rows: Rows, free: Sequence[Parameter], base: Rates) -> Any:
+    """Log of measured over predicted, each source predicted by a fit without its runs."""
+    errors = np.zeros(len(rows.runs))
+    sources = rows.sources
+    for source in sorted(set(sources)):
+        x = solve(rows, free, base, sources != source)
+        errors = np.where(sources == source, rows.logs - model(rows, free, base)(x), errors)
+    return errors
+
+
+def summary(name: str, errors: Any) -> str:
+    """One line: rows, median, mean and 90% quantile of APE, bias."""
+    ape = np.abs(np.exp(-errors) - 1)
+    return (
+        f"{name:<44}{len(ape):>5} rows  median {100 * np.median(ape):5.2f}%  mean {100 * ape.mean():5.2f}%  "
+        f"p90 {100 * np.quantile(ape, 0.9):5.1f}%  bias {100 * np.median(np.exp(-errors) - 1):+5.1f}%"
+    )
+
+
+def _rounded(value: float) -> str:
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def write(text: str, values: Iterable[tuple[str, str, float]]) -> str:
+    """The file with new values: (table, name, value) each, three figures."""
+    lines, table = text.splitlines(), ""
+    wanted = {(t, n): _rounded(v) for t, n, v in values}
+    for i, line in enumerate(lines):
+        if head := re.match(r"\[(.+)\]\s*\Z", line):
+            table = head[1]
+        elif (entry := re.match(r"(\w+) = \{ value = ", line)) and (table, entry[1]) in wanted:
+            lines[i] = re.sub(r"value = [^,]+", f"value = {wanted[table, entry[1]]}", line, count=1)
+    return "\n".join(lines) + "\n"
+
+
+def _refit(base: Rates, free: Sequence[Parameter], x: Any) -> Rates:
+    """Rates with the fitted figures in place, rounded as the file will hold them."""
+    values = [float(_rounded(v)) for v in np.exp(x)]
+    constants: Constants = replace(
+        base.constants, **{p.name: v for p, v in zip(free, values, strict=True) if p.table == "constants"}
+    )
+    fractions = {chip: dict(table) for chip, table in base.fractions.items()}
+    for p, v in zip(free, values, strict=True):
+        if p.table.startswith("chips."):
+            fractions[p.table[6:]][p.name] = v
+    own = catalogue.read_toml(TOML)["chips"]
+    for chip, table in own.items():
+        if "same_as" in table:
+            fractions[chip] = fractions[table["same_as"]]
+    return replace(base, constants=constants, fractions=fractions)
+
+
+def spreads(rows: Rows, inside: Any, errors: Any) -> dict[str, float]:
+    """Figures of the interval: quantiles halfway between errors of known and of unknown sources, and how both scatter."""
+    sure = np.array([not r.assumed for r in rows.runs])
+    sources = rows.sources
+    kept = sorted({s for s in sources[sure] if (sure & (sources == s)).sum() >= 3})
+    middles = np.array([np.median(errors[sure & (sources == s)]) for s in kept])
+    inner = np.concatenate([errors[sure & (sources == s)] - m for s, m in zip(kept, middles, strict=True)])
+    robust = lambda v: float(1.4826 * np.median(np.abs(v - np.median(v))))  # noqa: E731
+    low, high = ([float(np.quantile(e[sure], q)) for e in (inside, errors)] for q in (0.1, 0.9))
+    return {
+        "low": sum(low) / 2,
+        "high": sum(high) / 2,
+        "within": robust(inner),
+        "between": robust(middles),
+    }
+
+
+def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
+    """Refit from the rows of `path`, write `toml`, and return the report."""
+    runs = [r for r in read_runs(path)[0] if r.measured and not r.wrong]
+    chips = [f"chips.{name}" for name, table in catalogue.read_toml(TOML)["chips"].items() if "same_as" not in table]
+    gpu = [c for c in chips if "tpu" not in c]
+    base = predict.rates()
+    dense = pack([r for r in runs if r.split == "dev" and r.job.model.moe is None])
+    free = [p for p in parameters(["constants", *gpu]) if p.name not in MOE]
+    x = solve(dense, free, base)
+    errors = dense.logs - model(dense, free, base)(x)
+    outside = left_out(dense, free, base)
+    sure = np.array([not r.assumed for r in dense.runs])
+    report = [
+        f"{sum(p.table == 'constants' for p in free)} constants and {sum(p.table != 'constants' for p in free)} figures "
+        f"of the chip table from {len(dense.runs)} dense rows",
+        summary("fit, all rows", errors),
+        summary("fit, every field printed", errors[sure]),
+        summary("each source left out, all rows", outside),
+        summary("each source left out, every field printed", outside[sure]),
+    ]
+    values = [(p.table, p.name, float(np.exp(v))) for p, v in zip(free, x, strict=True)]
+    values += [("interval", name, v) for name, v in spreads(dense, errors, outside).items()]
+    base = _refit(base, free, x)
+    for name, rows, tables, only in (
+        ("mixtures of experts", [r for r in runs if r.split == "moe" and r.job.model.moe], ["constants"], MOE),
+        (
+            "TPU",
+            [r for r in runs if "TPU" in r.chip and r.job.model.moe is None],
+            [c for c in chips if "tpu" in c],
+            None,
+        ),
+    ):
+        packed = pack(rows)
+        part = [p for p in parameters(tables) if only is None or p.name in only]
+        x = solve(packed, part, base)
+        report.append(summary(f"{name}: fit", packed.logs - model(packed, part, base)(x)))
+        if len(set(packed.sources)) > 2:
+            report.append(summary(f"{name}: each source left out", left_out(packed, part, base)))
+        values += [(p.table, p.name, float(np.exp(v))) for p, v in zip(part, x, strict=True)]
+    toml.write_text(write(TOML.read_text(encoding="utf-8"), values), encoding="utf-8")
+    return "\n".join(report)
+
+
+if __name__ == "__main__":
+    print(fit())
