@@ -150,8 +150,12 @@ def _problem(q: Question) -> str:
 
 def pick(options: Sequence[Any], *key: object) -> Any:
     """One of several options, chosen by a hash of the key: the same on every machine and Python version."""
-    digest = hashlib.sha256("|".join(map(str, key)).encode()).digest()
-    return options[int.from_bytes(digest[:8], "big") % len(options)]
+    return options[_digest(*key) % len(options)]
+
+
+def _digest(*key: object) -> int:
+    """A whole number from the hash of a key."""
+    return int.from_bytes(hashlib.sha256("|".join(map(str, key)).encode()).digest()[:8], "big")
 
 
 def parameters(question: Question, seed: int | None) -> dict[str, Any]:
@@ -282,8 +286,8 @@ class Instance:
         """The answer as it is printed."""
         q = self.question
         if q.options:
-            number = next(i for i, o in enumerate(q.options) if o.key == self.answer)
-            return f"({'abcdefgh'[number]}) {fill(q.options[number].text, self.values)}"
+            number = next(i for i, o in enumerate(self.choices) if o.key == self.answer)
+            return f"({'abcdefgh'[number]}) {self.options[number]}"
         if q.numeric:
             return in_unit(self.answer, q.unit)
         return fill(q.says[0], self.values) if q.says else "see the steps"
@@ -308,9 +312,15 @@ class Instance:
         return tuple((t, float(self.values[t.value])) for t in self.question.traps)
 
     @property
+    def choices(self) -> tuple[Option, ...]:
+        """The options in an order that depends on the seed, so that the right one has no favourite place."""
+        q = self.question
+        return tuple(sorted(q.options, key=lambda o: _digest(q.id, self.seed, o.key)))
+
+    @property
     def options(self) -> tuple[str, ...]:
-        """Texts of the options."""
-        return tuple(fill(o.text, self.values) for o in self.question.options)
+        """Texts of the options, in that order."""
+        return tuple(fill(o.text, self.values) for o in self.choices)
 
 
 def instance(question: Question, seed: int | None = None) -> Instance:

@@ -115,7 +115,7 @@ def grade(asked: Instance, answer: Any) -> Verdict:
 
 def _choice(asked: Instance, answer: Any) -> Verdict:
     """An option by letter, number (from 1), key or text."""
-    options = asked.question.options
+    options = asked.choices
     letters = "abcdefgh"[: len(options)]
     text = str(answer).strip().strip("().").lower()
     matches = [

@@ -58,7 +58,7 @@ def _after(asked: Instance) -> str:
     if q.rubric:
         parts.append("<p>Points:</p><ul>" + "".join(f"<li>{prose(fill(p.text, asked.values))}</li>" for p in q.rubric) + "</ul>")
     wrong = [(t.name, in_unit(v, q.unit), fill(t.why, asked.values)) for t, v in asked.traps]
-    wrong += [(o, "", fill(p.why, asked.values)) for o, p in zip(asked.options, q.options, strict=True) if p.key != asked.answer]
+    wrong += [(o, "", fill(p.why, asked.values)) for o, p in zip(asked.options, asked.choices, strict=True) if p.key != asked.answer]
     if wrong:
         rows_html = "".join(f"<li>{prose(v + ': ' if v else '')}<em>{prose(n)}</em>. {prose(w)}</li>" for n, v, w in wrong)
         parts.append(f"<p>Wrong answers and what they betray:</p><ul>{rows_html}</ul>")
