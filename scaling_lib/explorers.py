@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling_lib import budget, crosspod, dp, fsdp, hybrid, roofline, tp
+from scaling_lib import budget, crosspod, dp, fsdp, hybrid, memory, roofline, tp
 from scaling_lib.draw import Axis, Mark, Series, bar_chart, line_chart, log_range, readout
 from scaling_lib.explore import Choice, Explorer, Slider
-from scaling_lib.job import Job, ParallelPlan
+from scaling_lib.job import Job, ParallelPlan, check
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
 from scaling_lib.units import DAY, HOUR, MINUTE, show
@@ -234,6 +234,50 @@ crosspod_explorer = Explorer(
         Slider("pp", "pipeline stages across pods", 1, 32, 1),
     ),
     draw_crosspod,
+)
+
+
+def draw_memory(
+    model_name: str, cluster_name: str, tp: int, pp: int, dp: int, zero: str, recompute: str, seq_len: int
+) -> str:
+    """The memory ledger of the fullest chip as bars against its HBM."""
+    c, m = cluster(cluster_name), model(model_name)
+    plan = ParallelPlan(dp=dp, tp=tp, pp=pp, zero=int(zero), recompute=recompute)
+    job = Job(m, c, plan, plan.chips, max(1, pp) * dp * seq_len, seq_len)
+    if broken := [rule for rule in check(job) if rule.fatal]:
+        raise ValueError(str(broken[0]))
+    ledger = memory.ledger(job)
+    parts = [(p.name, float(p.value), show(p.value, "B")) for p in ledger if p.value]
+    total = float(ledger.total)
+    words = f"{show(total, 'B')} of {show(c.chip.hbm, 'B')} on {plan.chips} chips."
+    chart = bar_chart(
+        f"Memory of the fullest {c.chip.name} for {model_name}",
+        words,
+        parts,
+        (c.chip.hbm, f"HBM {show(c.chip.hbm, 'B')}"),
+    )
+    rows = [
+        ("total", show(total, "B")),
+        ("share of the chip", show(total / c.chip.hbm, "%")),
+        ("verdict", "fits" if total <= c.chip.hbm else "does not fit"),
+        ("chips", f"{plan.chips:,}"),
+    ]
+    return chart + readout(rows)
+
+
+memory_explorer = Explorer(
+    "What fills the memory?",
+    (
+        Choice("model_name", "model", MODELS, "llama-3-70b"),
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Slider("tp", "TP", 1, 16, 8),
+        Slider("pp", "PP", 1, 16, 1),
+        Slider("dp", "DP", 1, 512, 64),
+        Choice("zero", "ZeRO stage", ("0", "1", "2", "3"), "3"),
+        Choice("recompute", "recomputation", ("none", "selective", "full"), "none"),
+        Slider("seq_len", "sequence, S (tokens)", 1024, 131_072, 8192, step=1024),
+    ),
+    draw_memory,
 )
 
 

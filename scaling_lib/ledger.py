@@ -23,7 +23,7 @@ class Part:
     formula: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledger:
     """Rows that sum to a total.
 
@@ -94,6 +94,11 @@ class Ledger:
         return "\n".join([self.title, *lines])
 
     def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        if any(hasattr(p.value, "__len__") for p in self.parts):  # a grid of plans has no one table
+            return f"Ledger({self.title!r}, {self.unit!r}, grid of {', '.join(p.name for p in self.parts)})"
         return self.text()
 
     def _repr_html_(self) -> str:

@@ -59,7 +59,7 @@ def assumed_allowance() -> Allowance:
 
 
 def state_bytes_per_param(recipe: Recipe, zero: int, shards: Any) -> Any:
-    """Training state on one chip per parameter it works on, bytes: each kind whole or over X. Equation: eq-zero-state.
+    """Training state on one chip per parameter it works on, bytes: each kind whole or over X.
 
     zero: 1 shards the optimizer, 2 the gradients too, 3 the weights too. Source: ZeRO, arXiv:1910.02054, figure 1.
     Raises ValueError for another stage.
