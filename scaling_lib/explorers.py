@@ -238,12 +238,12 @@ crosspod_explorer = Explorer(
 
 
 def draw_memory(
-    model_name: str, cluster_name: str, tp: int, pp: int, dp: int, zero: str, recompute: str, seq_len: int
+    model_name: str, cluster_name: str, tp: str, pp: str, dp: int, zero: str, recompute: str, seq_len: int
 ) -> str:
     """The memory ledger of the fullest chip as bars against its HBM."""
     c, m = cluster(cluster_name), model(model_name)
-    plan = ParallelPlan(dp=dp, tp=tp, pp=pp, zero=int(zero), recompute=recompute)
-    job = Job(m, c, plan, plan.chips, max(1, pp) * dp * seq_len, seq_len)
+    plan = ParallelPlan(dp=dp, tp=int(tp), pp=int(pp), zero=int(zero), recompute=recompute)
+    job = Job(m, c, plan, plan.chips, plan.pp * dp * seq_len, seq_len)
     if broken := [rule for rule in check(job) if rule.fatal]:
         raise ValueError(str(broken[0]))
     ledger = memory.ledger(job)
@@ -270,8 +270,8 @@ memory_explorer = Explorer(
     (
         Choice("model_name", "model", MODELS, "llama-3-70b"),
         Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
-        Slider("tp", "TP", 1, 16, 8),
-        Slider("pp", "PP", 1, 16, 1),
+        Choice("tp", "TP", ("1", "2", "4", "8"), "8"),
+        Choice("pp", "PP", ("1", "2", "4", "8", "16"), "1"),
         Slider("dp", "DP", 1, 512, 64),
         Choice("zero", "ZeRO stage", ("0", "1", "2", "3"), "3"),
         Choice("recompute", "recomputation", ("none", "selective", "full"), "none"),

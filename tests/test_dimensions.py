@@ -122,7 +122,6 @@ EXTRA = {"bubble": "s", "ideal": "s", "per_layer": "", "total": "B", "mlp_matric
 # Functions with an equation that cannot take quantities, each with the reason
 EXEMPT = {
     "ep.expert_capacity": "rounds up to whole places and returns an int",
-    "memory.state_bytes_per_param": "takes a recipe, a noun with bytes per parameter inside",
 }
 
 UNIT_OF = {name: symbol.unit for symbol in symbols() for name in symbol.names} | EXTRA
@@ -155,7 +154,7 @@ def wanted() -> set[str]:
 
 
 def result(function: Callable[..., Any]) -> Any:
-    """The function's value on quantities: argument number k is k + 3 of its unit (a one or a two would hide a power)."""
+    """The function's value on quantities: argument number k is k + 3 of its unit (1 and 2 would hide powers)."""
     arguments = {}
     for k, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.annotation == "Any":
