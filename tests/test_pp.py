@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -221,6 +222,45 @@ def test_job_knob_and_stage_times() -> None:
     assert t_F == t_B == t_W == pytest.approx(pp.flops(job)["forward"] / job.peak / 64)
     ideal = simulate(generate("1f1b", 1, 64), t_F, t_B, t_W).makespan
     assert ideal == pytest.approx(pp.times(job).math)
+
+
+def test_forms_depend_on_each_time_as_written() -> None:
+    """Times that no slip confuses: 2 t_W is not 2 / t_W."""
+    assert pp.bubble_zb_h2(3, 10, 20, 5) == 2 * (10 + 20 - 10)
+    assert pp.bubble_dualpipe(8, 10, 20, 5) == 3 * (35 + 25 - 15)
+    assert pp.bubble_dualpipev(3, 10, 20, 5, 0.8) == 28 + 25 - 15
+    assert pp.peak_1f1b(4, 8) == 4, "the first rank when none is named"
+    assert pp.peak_interleaved(4, 8, 2) == 5.5
+
+
+def test_boundary_bytes_by_hand() -> None:
+    """1000 tokens of width 10: 2 bytes each in bf16, once a boundary, whole."""
+    assert pp.boundary_bytes(1000, 10) == 20_000
+    assert pp.boundary_bytes(1000, 10, 3, 2, 4) == 60_000
+
+
+def test_job_ledgers_say_what_they_count() -> None:
+    job = _job(cp=2, dp=8)
+    assert (pp.flops(job).title, pp.flops(job).unit) == ("FLOPs of one stage on one chip", "FLOP")
+    sent = pp.wire_bytes(job)
+    assert (sent.title, sent.unit) == ("Bytes sent by one chip to the next stage, PP", "B")
+    assert {part.formula for part in sent} == {"B/X D e v / Y"}
+    wide = replace(job, precision="fp32")
+    assert pp.wire_bytes(wide).total == 2 * sent.total, "fp32 activations have 4 bytes"
+
+
+def test_a_hop_skips_all_inner_ranks() -> None:
+    """Neighbouring stages are dp x tp x cp ranks apart: here 8, so each stage is a node of its own."""
+    assert pp.hop_egress(_job(dp=2, tp=2, cp=2, pp=2)) == 50e9
+    assert pp.hop_egress(_job(dp=2, tp=1, cp=2, pp=2)) == 450e9
+    torus = replace(_job(dp=1, tp=4, cp=1, pp=4), cluster=cluster("tpu-v5p"))
+    assert pp.hop_egress(torus) == torus.cluster.levels[0].egress, "one axis leads to the neighbour"
+
+
+def test_a_single_microbatch_takes_the_whole_step() -> None:
+    job = replace(_job(), batch_tokens=16 * 8192)
+    assert job.microbatches == 1
+    assert sum(pp.stage_seconds(job)) == pytest.approx(pp.times(job).math)
 
 
 def test_import_needs_neither_numpy_nor_files() -> None:

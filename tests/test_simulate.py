@@ -280,6 +280,28 @@ def test_illegal_orders_do_not_run(lines: tuple[str, ...], message: str) -> None
     assert message in str(error.value)
 
 
+def test_work_done_twice_is_refused_whatever_else_is_right() -> None:
+    """A copy of a whole legal microbatch runs to its end, but not as a training step."""
+    once = generate("1f1b", 2, 2)
+    twice = Schedule("own", 2, 2, once.placement, tuple(own + own for own in once.codes))
+    with pytest.raises(ScheduleError, match=r"device 0, step 4 \(0F0\): device 0 has done it before"):
+        simulate(twice)
+
+
+def test_weights_held_are_copies_of_a_share() -> None:
+    for name in SCHEDULES:
+        held = simulate(generate(name, 4, 8)).weights_held
+        assert held == (2,) * 4 if name == "dualpipe" else held == (1,) * 4
+
+
+def test_overlap_at_its_ends() -> None:
+    schedule = generate("dualpipe", 2, 4)
+    assert simulate(schedule, 0, 0, 0, overlap=0.1).makespan == 0, "no work, no least length"
+    assert simulate(schedule, 2, 1, 1, overlap=0.5).busy[0] == 4 * 4 - 2
+    with pytest.raises(ScheduleError, match="overlap is nan: give a finite number"):
+        simulate(schedule, overlap=float("nan"))
+
+
 def test_a_device_without_work_is_refused() -> None:
     with pytest.raises(ScheduleError, match="device 1 has nothing to do"):
         simulate(Schedule("own", 2, 1, ((0, 1), ()), ((0,), ())))
