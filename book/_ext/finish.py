@@ -40,6 +40,12 @@ UNUSED = re.compile(
     r'\s*<(?:script src|link rel="stylesheet"[^>]* href)="[^"]*'
     r"(?:fontawesome\.js|sphinx-thebe\.css)[^>]*>(?:</script>)?"
 )
+# Names and roles that the theme gets wrong: what is read aloud must be what is shown, and all must lie in a landmark.
+MENDED = (
+    (r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    (r'<div id="pst-primary-sidebar"', '<div id="pst-primary-sidebar" role="complementary" aria-label="Course"'),
+)
 LENGTH = 160  # of a description: what search engines show
 
 
@@ -121,6 +127,8 @@ def policy(html: str) -> str:
 def finish_page(html: str, script: Path) -> str:
     """Return a page with its icons drawn and its policy set. Raises ExtensionError for a handler in an attribute."""
     html = draw_icons(UNUSED.sub("", html), script)
+    for wrong, right in MENDED:
+        html = re.sub(wrong, right, html)
     if handler := re.search(r"<\w+[^>]*\son\w+=\"[^\"]*\"", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)):
         raise ExtensionError(f"a page has a script in an attribute, which its policy forbids: {handler[0][:120]}")
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy(html)}">'
@@ -140,6 +148,8 @@ PLAIN = """<!DOCTYPE html>
 {extra}
 <style>
 :root {{ color-scheme: light dark; }}
+a {{ color: #1f5d99; }}
+@media (prefers-color-scheme: dark) {{ html {{ background: #121212; color: #eee; }} a {{ color: #8fbfec; }} }}
 body {{ font: 17px/1.6 system-ui, sans-serif; max-width: 36em; margin: 18vh auto; padding: 0 1.2em; }}
 </style>
 </head>

@@ -64,7 +64,7 @@ def addresses() -> dict[str, str]:
 
 def bundles(doctree: nodes.document) -> Iterator[tuple[nodes.raw, str]]:
     """Yield each HTML output of a cell with the plain text that stands for it."""
-    for bundle in doctree.findall(lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "mime_bundle"):
+    for bundle in (n for n in doctree.findall(nodes.container) if n.get("nb_element") == "mime_bundle"):
         html = [n for n in bundle.findall(nodes.raw) if n.get("format") == "html"]
         plain = [n.astext() for n in bundle.findall(nodes.literal_block)]
         if html:
@@ -88,7 +88,7 @@ def enliven(app: Sphinx, doctree: nodes.document) -> None:
             text = live.with_form(text, key)
         output.children = [nodes.Text(text)]
         output.rawsource = text
-    for cell in doctree.findall(lambda n: isinstance(n, nodes.container) and n.get("nb_element") == "cell_code"):
+    for cell in (n for n in doctree.findall(nodes.container) if n.get("nb_element") == "cell_code"):
         cell["classes"].append(f"live-cell-{cell['cell_index']}")
 
 
@@ -112,13 +112,12 @@ def add_scripts(app: Sphinx) -> None:
 
 
 def add_to_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Load the script on pages that have cells, and only there."""
-    if doctree is None or not list(
-        doctree.findall(lambda n: n.get("nb_element") == "cell_code" if isinstance(n, nodes.Element) else False)
-    ):
-        return
-    app.add_css_file("live.css")
-    app.add_js_file("live.js", loading_method="defer", **{"data-library": library_name(), "data-page": page})
+    """Load the script of live parts on pages that have cells, and only there."""
+    app.add_js_file("page.js", loading_method="defer")
+    if doctree is not None and any(n.get("nb_element") == "cell_code" for n in doctree.findall(nodes.container)):
+        app.add_css_file("live.css")
+        told: dict[str, Any] = {"data-library": library_name(), "data-page": page}
+        app.add_js_file("live.js", loading_method="defer", **told)
 
 
 def publish(app: Sphinx, error: Exception | None) -> None:
