@@ -28,7 +28,7 @@ STAMP = BUILD / "ready"
 FIRST_PORT = 8000
 RUN_JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"  # it has no __main__
 # What a page can depend on. The sources of the chapters are not in it: pages are made from the notebooks.
-INPUTS = ("_config.yml", "_toc.yml", "constraints.txt", "book", "exercises", "tools/book.py")
+INPUTS = ("_config.yml", "_toc.yml", "constraints.txt", "book", "exercises", "scaling_lib", "tools/book.py")
 
 
 class Trouble(Exception):
@@ -45,7 +45,7 @@ def inputs() -> Iterator[Path]:
 
 def fingerprint() -> str:
     """Return one digest of all inputs and of the Python that reads them."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(f"{sys.version} {os.environ.get('SITE_URL', '')}".encode())
     for path in inputs():
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

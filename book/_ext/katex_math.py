@@ -79,6 +79,6 @@ def add_style(app: Sphinx, page: str, template: str, context: dict[str, Any], do
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the renderer that `html_math_renderer: katex` names."""
-    app.add_html_math_renderer("katex", (visit_inline, None), (visit_display, None))  # type: ignore[arg-type]
+    app.add_html_math_renderer("katex", (visit_inline, None), (visit_display, None))
     app.connect("html-page-context", add_style)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
