@@ -1,7 +1,7 @@
 """Refit of the predictor's constants from the development rows: `make fit`.
 
-Needs numpy. A robust least squares in log time, each source and chip weighted by the root of its rows, every constant held by
-its prior. Started from the priors alone, so the same rows give the same file.
+Needs numpy. A robust least squares in log time, each source and chip weighted by the root of its rows, every constant
+held by its prior. Started from the priors alone, so the same rows give the same file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling_lib import catalogue, predict
 from scaling_lib.catalogue import DATA
-from scaling_lib.predict import Rates, Stack, case_of
+from scaling_lib.predict import Rates, Stack, case_of, chunk_choices, memory_of
 from scaling_lib.predict_terms import Case, Constants, step_parts
 from scaling_lib.runs import RUNS, Run, read_runs
 
@@ -66,8 +66,7 @@ def known(run: Run) -> Stack:
     """The run's stack with central values for what is unknown."""
     changes = {k: v for k, v in CENTRAL.items() if getattr(run.stack, k) is None}
     if run.stack.virtual_stages is None:
-        layers, pp = run.job.model.n_layers, int(run.job.plan.pp)
-        chunks = [v for v in range(1, max(1, layers // pp) + 1) if layers % (pp * v) == 0] or [1]
+        chunks = chunk_choices(run.job.model.n_layers, int(run.job.plan.pp))
         changes["virtual_stages"] = chunks[len(chunks) // 2] if run.stack.tuning == "tuned" else 1
     return replace(run.stack, **changes)
 
@@ -220,21 +219,34 @@ def _refit(base: Rates, free: Sequence[Parameter], x: Any) -> Rates:
     return replace(base, constants=constants, fractions=fractions)
 
 
+def _robust(values: Any) -> float:
+    """Standard deviation by the median of absolute deviations."""
+    return float(1.4826 * np.median(np.abs(values - np.median(values))))
+
+
 def spreads(rows: Rows, inside: Any, errors: Any) -> dict[str, float]:
-    """Figures of the interval: quantiles halfway between errors of known and of unknown sources, and how both scatter."""
+    """Figures of the interval: quantiles halfway between errors of known and unknown sources, and how both scatter."""
     sure = np.array([not r.assumed for r in rows.runs])
     sources = rows.sources
     kept = sorted({s for s in sources[sure] if (sure & (sources == s)).sum() >= 3})
     middles = np.array([np.median(errors[sure & (sources == s)]) for s in kept])
     inner = np.concatenate([errors[sure & (sources == s)] - m for s, m in zip(kept, middles, strict=True)])
-    robust = lambda v: float(1.4826 * np.median(np.abs(v - np.median(v))))  # noqa: E731
     low, high = ([float(np.quantile(e[sure], q)) for e in (inside, errors)] for q in (0.1, 0.9))
     return {
         "low": sum(low) / 2,
         "high": sum(high) / 2,
-        "within": robust(inner),
-        "between": robust(middles),
+        "within": _robust(inner),
+        "between": _robust(middles),
     }
+
+
+def _memory_figures(runs: Sequence[Run]) -> list[tuple[str, str, float]]:
+    """Peak of allocated memory over the ledger: median, and half-width of 80% of the rows."""
+    rows = [r for r in runs if r.memory and r.memory_kind == "allocated" and r.source != "dgxc-mem"]
+    ratios = np.log([float(r.memory or 0) / float(memory_of(r.job, r.stack).tensors.total) for r in rows])
+    middle = float(np.median(ratios))
+    spread = float(np.quantile(np.abs(ratios - middle), 0.8))
+    return [("memory", "allocated", float(np.exp(middle))), ("memory", "allocated_spread", spread)]
 
 
 def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
@@ -249,9 +261,9 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
     errors = dense.logs - model(dense, free, base)(x)
     outside = left_out(dense, free, base)
     sure = np.array([not r.assumed for r in dense.runs])
+    named = [p for p in free if p.table == "constants"]
     report = [
-        f"{sum(p.table == 'constants' for p in free)} constants and {sum(p.table != 'constants' for p in free)} figures "
-        f"of the chip table from {len(dense.runs)} dense rows",
+        f"{len(named)} constants and {len(free) - len(named)} figures of the chip table, {len(dense.runs)} dense rows",
         summary("fit, all rows", errors),
         summary("fit, every field printed", errors[sure]),
         summary("each source left out, all rows", outside),
@@ -259,6 +271,7 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
     ]
     values = [(p.table, p.name, float(np.exp(v))) for p, v in zip(free, x, strict=True)]
     values += [("interval", name, v) for name, v in spreads(dense, errors, outside).items()]
+    values += _memory_figures(runs)
     base = _refit(base, free, x)
     for name, rows, tables, only in (
         ("mixtures of experts", [r for r in runs if r.split == "moe" and r.job.model.moe], ["constants"], MOE),

@@ -18,7 +18,9 @@ from scaling_lib.catalogue import DATA, near, read_toml
 from scaling_lib.hardware import Chip
 from scaling_lib.job import Job
 from scaling_lib.ledger import Ledger, Part
+from scaling_lib.memory import Allowance, ledger
 from scaling_lib.model import attention_params, flops_per_token, mlp_params
+from scaling_lib.precision import RECIPES
 from scaling_lib.predict_terms import Case, Constants, step_parts
 
 KERNELS = ("unfused", "flash-old", "flash-native")
@@ -81,6 +83,7 @@ class Rates:
     sure: Mapping[str, Mapping[str, bool]]
     interval: Mapping[str, float]
     assumed: Mapping[str, float]
+    memory: Mapping[str, float]
 
 
 def _values(table: Mapping[str, Any]) -> dict[str, float]:
@@ -106,6 +109,7 @@ def rates() -> Rates:
         ),
         MappingProxyType(_values(data["interval"])),
         MappingProxyType(_values(data["assumed"])),
+        MappingProxyType(_values(data["memory"])),
     )
 
 
@@ -221,14 +225,65 @@ class Estimate:
     tokens_per_chip_second: float
     unknown: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    memory: Ledger | None = None
+    memory: Memory | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest chip: tensors by kind, their peak as frameworks report it (max_allocated) with an 80%
+    interval, and the range of what allocator or nvidia-smi show."""
+
+    tensors: Ledger
+    allocated: float
+    low: float
+    high: float
+    reserved_low: float
+    reserved_high: float
+
+
+def memory_of(job: Job, stack: Stack) -> Memory:
+    """Memory of the job on the stack, with the likeliest value of each input that is unknown.
+
+    Raises ValueError for a plan whose memory is not defined.
+    """
+    stack = replace(stack, **{name: values[0] for name, values in _choices(job, stack).items()})
+    plan = job.plan
+    kind = plan.recompute if stack.recompute == "plan" else str(stack.recompute)
+    if not isinstance(stack.virtual_stages, str):
+        chunks = int(stack.virtual_stages)
+        plan = replace(plan, virtual_stages=chunks, schedule="interleaved" if chunks > 1 else "1f1b")
+    recipe = job.recipe
+    if stack.grad_bytes is not None and recipe in (RECIPES["bf16"], RECIPES["megatron"]):
+        recipe = RECIPES["megatron" if stack.grad_bytes == 4 else "bf16"]
+    plan = replace(
+        plan,
+        recompute={"half": "full"}.get(kind, kind),
+        checkpoints_per_layer=0.5 if kind == "half" else plan.checkpoints_per_layer,
+        attention="unfused" if stack.kernel == "unfused" else "flash",
+    )
+    tensors = ledger(replace(job, plan=plan, recipe=recipe), Allowance(0.0, 0.0))
+    told = rates().memory
+    peak = float(tensors.total) * told["allocated"]
+    return Memory(
+        tensors,
+        peak,
+        peak * exp(-told["allocated_spread"]),
+        peak * exp(told["allocated_spread"]),
+        peak * told["reserved_low"],
+        peak * told["reserved_high"] + told["context"],
+    )
+
+
+def chunk_choices(layers: int, pp: int) -> tuple[int, ...]:
+    """Numbers of chunks a device that cut the layers evenly, give or take two that embedding and loss make up for."""
+    return tuple(v for v in range(1, max(1, -(-layers // pp)) + 1) if -layers % (pp * v) <= 2) or (1,)
 
 
 def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
     """Possible values of each input of the stack that is None, the likeliest first."""
     native = rates().kernels.get(job.cluster.chip.name, "ampere") != "ampere"
     layers, pp = job.model.n_layers, int(job.plan.pp)
-    chunks = tuple(v for v in range(1, max(1, layers // pp) + 1) if layers % (pp * v) == 0) if pp > 1 else ()
+    chunks = chunk_choices(layers, pp) if pp > 1 else ()
     everyone = int(job.plan.shard_group)
     choices: dict[str, tuple[Any, ...]] = {
         "kernel": ("flash-native", "flash-old") if native else ("flash-native", "unfused"),
@@ -276,18 +331,19 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
     down, up = _widths(job, assumed, calibration)
     factor = calibration.factor if calibration else 1.0
     point = totals[0] * factor
-    ledger = Ledger("One training step", "s", tuple(Part(name, value * factor) for name, value in found[0].items()))
+    parts = Ledger("One training step", "s", tuple(Part(name, value * factor) for name, value in found[0].items()))
     rate = job.batch_tokens / (point * job.chips)
     return Estimate(
         point,
         min(totals) * factor * exp(-down),
         max(totals) * factor * exp(up),
-        ledger,
+        parts,
         rate * flops_per_token(job.model, job.seq_len, "causal") / job.peak,
         rate * flops_per_token(job.model, job.seq_len, "full") / job.peak,
         rate,
         tuple(name for name, values in choices.items() if len(values) > 1),
         assumed,
+        memory_of(job, stack),
     )
 
 

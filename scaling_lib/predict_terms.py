@@ -155,9 +155,9 @@ def _matmuls(case: Case, k: Constants, tokens: Any) -> Any:
 def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
     """Forward seconds of routed experts and of their all-to-all, for one layer that has them."""
     own = tokens / case.tp  # each tensor rank routes its own share
-    each = own * case.experts_per_token * case.ep / case.n_experts
     rate = _layer_rate(case, k)
-    gemm = 2 * own * case.experts_per_token * case.expert_params / rate * (1 + k.expert_half_tokens / each)
+    idle = k.expert_half_tokens * case.n_experts / case.ep  # of each expert on the chip, in tokens
+    gemm = 2 * case.expert_params / rate * (own * case.experts_per_token + idle)
     size = 2 * own * case.experts_per_token * case.d_model * 2  # there and back, 16 bits
     near = minimum(case.ep, case.domain)
     inside = size * (near - 1) / case.ep / (k.link_fraction * case.link)

@@ -192,8 +192,8 @@ def _config(row: Mapping[str, str | None], assumed: list[str]) -> TransformerCon
     moe = MoE(*known["moe"]) if "moe" in known else None
     if moe is None and re.search(r"moe|\d+x\d+b|\ba\d+(\.\d+)?b\b", name.lower()):
         raise RowError(f"{name!r} has experts whose number and width are not in the columns")
-    if moe and moe.n_dense_layers >= layers:
-        moe = replace(moe, n_dense_layers=0)
+    if moe and 2 * layers < int(known.get("n_layers", layers)):  # proxies of a few layers keep one dense layer
+        moe = replace(moe, n_dense_layers=min(moe.n_dense_layers, 1))
     head_dim = int(known.get("head_dim") or max(1, d // heads))
     return TransformerConfig(
         name or "unnamed",

@@ -90,7 +90,14 @@ def quantile(values: Iterable[float], q: float) -> float:
 def score(run: Run) -> Scored:
     """Predict one run. Raises ValueError when the model has no answer."""
     estimate = step_time(run.job, run.stack, run.assumed)
-    return Scored(run, estimate.seconds, estimate.low, estimate.high, estimate.unknown)
+    seconds = (estimate.seconds, estimate.low, estimate.high)
+    told = estimate.memory
+    if run.memory is None or told is None:
+        return Scored(run, *seconds, estimate.unknown)
+    if run.memory_kind == "allocated":
+        return Scored(run, *seconds, estimate.unknown, told.allocated, told.low, told.high)
+    middle = (told.reserved_low * told.reserved_high) ** 0.5
+    return Scored(run, *seconds, estimate.unknown, middle, told.reserved_low, told.reserved_high)
 
 
 def group(name: str, scored: Sequence[Scored]) -> Group:
@@ -172,6 +179,18 @@ def _by(scored: Sequence[Scored], key: Callable[[Scored], str]) -> tuple[Group, 
     return tuple(group(name or "(none)", [s for s in scored if key(s) == name]) for name in names)
 
 
+def _memory(scored: Sequence[Scored]) -> dict[str, Group]:
+    """Errors of memory by what the source reports: allocated as a point, used as the middle of a range."""
+    groups = {}
+    for kind in ("allocated", "used"):
+        rows = [(s.run.memory, s) for s in scored if s.run.memory_kind == kind and s.memory and s.run.memory]
+        if rows:
+            errors = [(s.memory or 0.0) / measured - 1 for measured, s in rows]
+            inside = [(s.memory_low or 0.0) <= measured <= (s.memory_high or 0.0) for measured, s in rows]
+            groups[kind] = _group(kind, errors, inside)
+    return groups
+
+
 def validate(path: str | Path = RUNS) -> Report:
     """Score every run of a CSV file with the columns of data/runs.csv. Raises RowError when the file is unreadable."""
     runs, skipped = read_runs(path)
@@ -193,7 +212,7 @@ def validate(path: str | Path = RUNS) -> Report:
             "chip": _by(measured, lambda s: s.run.chip),
         },
         ordering(measured),
-        {},
+        _memory([s for s in scored if not s.run.wrong]),
     )
 
 

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from scaling_lib import __main__ as program
+from scaling_lib.fit import TOML, fit
+from scaling_lib.runs import RUNS
+from scaling_lib.validate import as_data, quantile, validate
+
+
+@pytest.fixture(scope="module")
+def report() -> dict:  # type: ignore[type-arg]
+    return as_data(validate())
+
+
+def test_errors_on_the_development_rows_stay_low(report: dict) -> None:  # type: ignore[type-arg]
+    dev = next(g for g in report["by"]["split"] if g["name"] == "dev")
+    assert dev["n"] > 600
+    assert dev["median_ape"] < 0.045
+    assert dev["p90_ape"] < 0.135
+    assert abs(dev["bias"]) < 0.02
+    assert 0.76 < dev["coverage"] < 0.88
+
+
+def test_the_report_is_json_and_complete(report: dict) -> None:  # type: ignore[type-arg]
+    json.dumps(report, allow_nan=False)
+    assert report["rows"] == sum(1 for _ in csv.DictReader(RUNS.open(encoding="utf-8")))
+    assert report["skipped"] == sum(report["skipped_reasons"].values())
+    assert report["ordering"]["pairs"] > 100
+    assert all(r["low_s"] < r["predicted_s"] < r["high_s"] for r in report["results"])
+
+
+def test_memory_is_scored_by_what_sources_report(report: dict) -> None:  # type: ignore[type-arg]
+    assert report["memory"]["allocated"]["median_ape"] < 0.035
+    assert report["memory"]["used"]["n"] > 50
+
+
+def test_rows_never_seen_do_not_crash(tmp_path: Path) -> None:
+    """Cells blanked, swapped and spoiled at random: every row is scored or skipped."""
+    rows = list(csv.DictReader(RUNS.open(encoding="utf-8")))
+    dice = random.Random(7)
+    odd = ["", "nan", "-1", "0", "1e99", "text", "3", "0.5", "12x", " 8 ", "True", "NaN", "1,024"]
+    spoiled = []
+    for row in dice.sample(rows, 400):
+        changed = dict(row)
+        for key in dice.sample(list(row), 4):
+            changed[key] = dice.choice(odd)
+        changed["id"] = f"never-seen-{len(spoiled)}"
+        spoiled.append(changed)
+    path = tmp_path / "runs.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(spoiled)
+    report = as_data(validate(path))
+    assert report["rows"] == 400
+    assert len(report["results"]) + report["skipped"] == 400
+    json.dumps(report, allow_nan=False)
+
+
+def test_a_file_with_few_columns_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text("id,model,chip,n_chips,seq_len,global_batch_seqs,step_time_s\nx-1,Llama3-70B,H100,64,8192,128,11\n")
+    report = as_data(validate(path))
+    assert len(report["results"]) == 1
+    assert report["results"][0]["unknown"]
+    assert report["results"][0]["assumed"]
+
+
+def test_the_command_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["validate"]) == 0
+    out = capsys.readouterr().out
+    assert "by source" in out
+    assert "ordered rightly" in out
+    assert program.main(["validate", "--runs", "/nonexistent.csv"]) == 2
+
+
+def test_quantiles_interpolate() -> None:
+    assert quantile([1.0, 2.0, 3.0], 0.5) == 2.0
+    assert quantile([0.0, 10.0], 0.9) == 9.0
+    with pytest.raises(ValueError, match="at least one"):
+        quantile([], 0.5)
+
+
+def test_the_constants_are_what_the_rows_say(tmp_path: Path) -> None:
+    copy = tmp_path / "predictor.toml"
+    text = fit(toml=copy)
+    assert copy.read_text(encoding="utf-8") == TOML.read_text(encoding="utf-8")
+    assert "each source left out" in text
