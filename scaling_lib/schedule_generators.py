@@ -274,7 +274,7 @@ def _zb_v_for(pp: int, microbatches: int, times: Times, p2p: float) -> Schedule:
 _PLAIN: dict[str, Callable[[int, int], Schedule]] = {
     "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "v-half": v_half, "v-min": v_min,
     "dualpipe": dualpipe, "dualpipev": dualpipev}
-_CHUNKED: dict[str, Callable[[int, int, int], Schedule]] = {
+CHUNKED: dict[str, Callable[[int, int, int], Schedule]] = {
     "interleaved": interleaved, "looped-bfs": looped_bfs, "interleaved-zb": interleaved_zb,
     "interleaved-overlap": interleaved_overlap}
 _TIMED: dict[str, Callable[[int, int, Times, float], Schedule]] = {"zb-h2": zb_h2, "zb-v": _zb_v_for}
@@ -290,13 +290,13 @@ def _whole(value: int, name: str) -> None:
 
 def _check_chunks(name: str, chunks: int | None) -> int:
     """Chunks a device; 2 where it is the reader's choice and none is made."""
-    fixed = None if name in _CHUNKED else 2 if name in _TWO_CHUNKS else 1
+    fixed = None if name in CHUNKED else 2 if name in _TWO_CHUNKS else 1
     if chunks is None:
         return fixed or 2
     _whole(chunks, "chunks")
     if fixed and chunks != fixed:
         raise ScheduleError(f"{name} always has {fixed} chunk{'s' * (fixed > 1)} a device, got {chunks}; "
-                            f"schedules with free chunks: {', '.join(_CHUNKED)}")
+                            f"schedules with free chunks: {', '.join(CHUNKED)}")
     if not fixed and chunks < 2:
         raise ScheduleError(f"{name} needs at least 2 chunks a device, got {chunks}; with one it is "
                             f"{ {'looped-bfs': 'gpipe', 'interleaved-zb': 'zb-h1'}.get(name, '1f1b') }")
@@ -321,4 +321,4 @@ def generate(name: str, pp: int, microbatches: int, chunks: int | None = None, t
     v = _check_chunks(name, chunks)
     if name in _TIMED:
         return _TIMED[name](pp, microbatches, times, p2p)
-    return _CHUNKED[name](pp, microbatches, v) if name in _CHUNKED else _PLAIN[name](pp, microbatches)
+    return CHUNKED[name](pp, microbatches, v) if name in CHUNKED else _PLAIN[name](pp, microbatches)
