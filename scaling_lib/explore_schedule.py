@@ -11,8 +11,9 @@ from scaling_lib.units import show
 
 
 def draw_pp(
-    schedule: str, pp: int, microbatches: int, chunks: int, t_F: float, t_B: float, t_W: float, p2p: float, overlap: float
-) -> str:
+    schedule: str, pp: int, microbatches: int, chunks: int, t_F: float, t_B: float, t_W: float, p2p: float = 0.0,
+    overlap: float = 1.0,
+) -> str:  # fmt: skip
     """Timeline above memory, and both bubble ratios by both clocks.
 
     chunks count for the schedules that leave them free. Raises ScheduleError for sizes that the schedule cannot have.

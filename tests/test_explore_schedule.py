@@ -28,5 +28,5 @@ def test_numbers_are_the_simulations() -> None:
 def test_a_state_without_a_schedule_is_explained() -> None:
     with pytest.raises(ScheduleError, match="dualpipe needs an even number of stages"):
         pp_explorer.html(schedule="dualpipe", pp=3)
-    with pytest.raises(ScheduleError, match="give a number from 0.8 to 1"):
+    with pytest.raises(ScheduleError, match=r"give a number from 0\.8 to 1"):
         pp_explorer.html(schedule="dualpipe", t_W=3, overlap=0.75)
