@@ -7,7 +7,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from scaling_lib import decide
+from scaling_lib.course import h100, llama
 from scaling_lib.draw import Axis, Mark, Picture, Series, Sharded, bar_chart, line_chart, readout, sharding
+from scaling_lib.draw_flow import flow
+from scaling_lib.job import Job, ParallelPlan
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -93,3 +97,19 @@ def test_picture_and_readout() -> None:
     assert picture._repr_html_() == "<svg/>"
     assert "<dd" in readout([("a & b", "1 < 2")])
     assert "a &amp; b" in readout([("a & b", "1 < 2")])
+
+
+def test_flow_draws_the_steps_that_explain_asks() -> None:
+    """A box a step, coloured by the verdict of the same step; the description carries every answer."""
+    job = Job(llama, h100, ParallelPlan(dp=140, tp=8, pp=8, zero=1), 8960, 2**22, 4096)
+    verdicts = decide.explain(job)
+    root = ET.fromstring(flow(job))
+    boxes = [r.get("stroke") for r in root.iter(f"{SVG}rect")]
+    assert len(boxes) == len(verdicts) == len(decide.FLOW)
+    assert [c == "#009E73" for c in boxes] == [v.ok for v in verdicts]
+    assert [v.ok for v in verdicts] == [True, True, True, False, True, True]
+    words = root.find(f"{SVG}desc").text or ""  # type: ignore[union-attr]
+    assert "468 against 307 tokens/chip" in words
+    assert "7.31 against 32.0 microbatches" in words
+    assert all(step.otherwise in words for step in decide.FLOW)
+    assert {r.get("stroke") for r in ET.fromstring(flow()).iter(f"{SVG}rect")} == {"currentColor"}
