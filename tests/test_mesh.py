@@ -687,6 +687,8 @@ def test_zero_equals_the_unsharded_step(stage: int) -> None:
 def test_adam_against_numbers_worked_by_hand() -> None:
     w, m, v = Adam(rate=0.5, epsilon=0.0).update(1, np.array([1.0]), np.array([4.0]), np.array([0.0]), np.array([0.0]))
     assert (w[0], m[0], v[0]) == pytest.approx((0.5, 0.4, 0.016))
+    cut = {k: [stage for stage in range(4) if zero_layouts(stage, "X")[k] == "R_X C"] for k in zero_layouts(0, "X")}
+    assert cut == {"weights": [3], "gradients": [2, 3], "optimizer": [1, 2, 3]}
     with pytest.raises(MeshError, match="no ZeRO stage 4"):
         zero_layouts(4, "X")
 
