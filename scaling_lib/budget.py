@@ -103,8 +103,8 @@ class Interval:
 def spread(function: Callable[..., float], **arguments: float | Interval) -> Interval:
     """Ranges in, interval out: the extremes of a formula over every corner of its ranges.
 
-    Exact for formulas that rise or fall in each argument by itself, as those of this module do. It is the widest
-    interval: all bad things together. Arguments that are plain numbers stay fixed.
+    Exact for formulas that rise or fall in each argument by itself, as those of this module do, but for goodput in its
+    interval. It is the widest interval: all bad things together. Arguments that are plain numbers stay fixed.
     """
     corners = [(a.low, a.high) if isinstance(a, Interval) else (a,) for a in arguments.values()]
     values = [function(**dict(zip(arguments, corner, strict=True))) for corner in product(*corners)]
