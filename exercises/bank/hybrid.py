@@ -213,7 +213,7 @@ QUESTIONS = (
             "{pure:token/chip} against {need:token/chip}.",
         ),
         canonical=CANON,
-        draw={"model": DENSE, "cluster": TORUS},
+        draw={"model": DENSE, "cluster": ("tpu-v4", "tpu-v5p")},
         derive=_torus,
         answer="gain",
         unit="ratio",
