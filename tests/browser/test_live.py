@@ -1,0 +1,355 @@
+"""The live parts of the site: explorers, questions and cells compute in the page what the library computes here."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from scaling_lib import live, quiz
+from tests.browser.conftest import Visit, screenshots
+from tools import book
+
+pytestmark = pytest.mark.browser
+START = 60_000  # milliseconds that Python may take to start on a loaded machine; the goal is measured elsewhere
+DRAWN = "([id, n]) => Number(document.getElementById(id).dataset.draws || 0) >= n"
+SAME = """([id, html]) => { const t = document.createElement('div'); t.innerHTML = html;
+  return document.querySelector(`#${id} .live-face`).innerHTML === t.innerHTML; }"""
+
+
+def pages_with(sign: str) -> list[str]:
+    """Return the chapters a stored output of which has a sign in it."""
+    found = []
+    for path in sorted((book.ROOT / "book").glob("*.ipynb")):
+        outputs = [o for c in nbformat.read(path, 4).cells for o in c.get("outputs", [])]
+        if any(sign in str(o.get("data", "")) for o in outputs):
+            found.append(path.stem)
+    return found
+
+
+EXPLORED, ASKED = pages_with("(explorer)"), pages_with('class="question"')
+
+
+def open_page(visit: Visit, site: str, name: str, query: str = "") -> Page:
+    """Open a chapter."""
+    visit.page.goto(f"{site}/book/{name}.html{query}", wait_until="networkidle")
+    return visit.page
+
+
+def state(place: Locator) -> dict[str, str]:
+    """Return what the boxes and lists of an explorer say."""
+    fields = place.locator(":is(select, input[type=text])[data-name]")
+    read = "all => Object.fromEntries(all.map(f => [f.dataset.name, f.value]))"
+    found: dict[str, str] = fields.evaluate_all(read)
+    return found
+
+
+def move(place: Locator, number: int) -> str:
+    """Move one control by its keys and return its name."""
+    control = place.locator(".live-control").nth(number)
+    field = control.locator("select, input[type=range]").first
+    name = field.get_attribute("data-name") or ""
+    before = field.input_value()
+    for key in ("ArrowRight", "ArrowLeft") if field.get_attribute("type") == "range" else ("ArrowDown", "ArrowUp"):
+        field.press(key)
+        if field.input_value() != before:
+            break
+    assert field.input_value() != before, f"{name} does not move"
+    return name
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+def test_every_control_moves_the_picture_to_what_the_library_draws(visit: Visit, site: str, name: str) -> None:
+    page = open_page(visit, site, name)
+    assert not [r for r in visit.requests if "pyodide" in r or "scaling_lib" in r], "Python loads before it is asked"
+    for place in page.locator(".live-explorer").all():
+        key, address = place.get_attribute("id") or "", place.get_attribute("data-explorer") or ""
+        stored = place.locator(".live-face").inner_html()
+        for number in range(place.locator(".live-control").count()):
+            draws = int(place.get_attribute("data-draws") or 0)
+            told = place.locator(".live-status").inner_text()
+            moved = move(place, number)
+            page.wait_for_function(
+                "([id, n, old]) => { const e = document.getElementById(id); "
+                "return Number(e.dataset.draws || 0) > n || e.querySelector('.live-bad')?.textContent !== undefined; }",
+                arg=[key, draws, told],
+                timeout=START,
+            )
+            if place.locator(".live-status.live-bad").count():  # a state that makes no sense: the library says the same
+                with pytest.raises(ValueError, match=".") as error:
+                    live.face(address, state(place))
+                assert str(error.value) == place.locator(".live-status").inner_text()
+                place.locator("[data-do=reset]").click()
+                expect(place.locator(".live-status.live-bad")).to_have_count(0, timeout=START)
+                continue
+            page.wait_for_function(SAME, arg=[key, live.face(address, state(place))["html"]], timeout=5000)
+            assert f"{key}.{moved}=" in page.url
+        place.locator("[data-do=reset]").click()
+        page.wait_for_function(SAME, arg=[key, stored], timeout=5000)
+        assert f"{key}." not in page.url
+    page.screenshot(path=str(screenshots() / f"{name}-live.png"), full_page=True)
+    assert not visit.problems
+
+
+def test_values_are_typed_shared_reset_and_saved(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "dp", "?dp_explorer.chips=2%2C048&dp_explorer.cluster_name=dgx-a100")
+    place = page.locator("#dp_explorer")
+    page.wait_for_function(DRAWN, arg=["dp_explorer", 1], timeout=START)
+    assert state(place) == {"cluster_name": "dgx-a100", "chips": "2,048", "batch": "4,000,000"}
+    box = place.locator("input[type=text][data-name=batch]")
+    box.fill("8M")
+    box.press("Enter")
+    page.wait_for_function(DRAWN, arg=["dp_explorer", 2], timeout=5000)
+    assert box.input_value() == "8,000,000"
+    assert place.locator("input[type=range][data-name=batch]").get_attribute("aria-valuetext") == "8,000,000 tokens"
+    expected = live.face("scaling_lib.explorers:dp_explorer", state(place))
+    page.wait_for_function(SAME, arg=["dp_explorer", expected["html"]], timeout=5000)
+    expect(place.locator(".live-status")).to_contain_text("tokens/chip", timeout=5000)
+    box.fill("eight")
+    box.press("Enter")
+    expect(place.locator(".live-bad")).to_contain_text("cannot read 'eight'", timeout=5000)
+    box.fill("8M")
+    box.press("Enter")
+    expect(place.locator(".live-bad")).to_have_count(0, timeout=5000)
+    for kind in ("csv", "toml"):
+        with page.expect_download() as download:
+            place.locator(f"[data-do={kind}]").click()
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        assert text == live.table("scaling_lib.explorers:dp_explorer", state(place), kind)
+    place.locator("[data-do=link]").click()
+    expect(place.locator(".live-status")).to_contain_text("address of this state", timeout=5000)
+    assert not visit.problems
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_questions_are_judged_as_by_the_library(visit: Visit, site: str, name: str) -> None:
+    page = open_page(visit, site, name)
+    place = page.locator(".question:has(.live-answer input[type=text])").first
+    asked, seed = place.get_attribute("data-question") or "", place.get_attribute("data-seed")
+    number = int(seed) if seed else None
+    instance = quiz.ask(asked, number).instance
+    wrong = instance.traps[0][1] if instance.traps else float(instance.answer) * 7
+    for answer in (f"{float(instance.answer):.6g}", f"{float(wrong):.6g}", "no idea"):
+        place.locator("input[type=text]").fill(answer)
+        place.locator("button[type=submit]").click()
+        wanted = quiz.check(asked, answer, number)
+        expect(place.locator(f".verdict-{wanted.kind}")).to_have_count(1, timeout=START)
+        said = place.locator(".live-verdict").inner_text()
+        assert wanted.message.replace("`", "") in said
+    assert not visit.problems
+
+
+def test_new_numbers_make_another_question(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "dp")
+    fresh = page.locator(".question [data-do=fresh]").first
+    before = page.locator(".question").first.inner_text()
+    fresh.click()
+    page.wait_for_function(
+        "old => document.querySelector('.question').innerText !== old && document.querySelector('.question').dataset.seed",
+        arg=before,
+        timeout=START,
+    )
+    place = page.locator(".question").first
+    seed = int(place.get_attribute("data-seed") or 0)
+    instance = quiz.ask(place.get_attribute("data-question") or "", seed).instance
+    place.locator("input[type=text]").fill(f"{float(instance.answer):.6g}")
+    place.locator("input[type=text]").press("Enter")
+    expect(place.locator(".verdict-right")).to_have_count(1, timeout=START)
+    assert not visit.problems
+
+
+def run_cell(page: Page, number: int, code: str | None = None) -> Locator:
+    """Open a cell, change its code if wanted, run it, and return its output."""
+    cell = page.locator("[class*=live-cell-]").nth(number)
+    run = cell.locator(".live-bar button").first
+    if run.inner_text() == "Run here":
+        run.click()
+        expect(run).to_be_enabled(timeout=START)
+    if code is not None:
+        cell.locator("textarea").fill(code)
+        cell.locator("textarea").press("Shift+Enter")
+        expect(cell.locator(".live-output, .live-bad").first).to_be_visible(timeout=START)
+        expect(run).to_be_enabled(timeout=START)
+    return cell.locator(".cell_output")
+
+
+def test_cells_run_with_those_above_them_and_can_be_edited(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "dp")
+    cells = page.locator("[class*=live-cell-]")
+    wanted = cells.nth(3).locator(".cell_output").inner_text().strip()
+    output = run_cell(page, 3)
+    assert output.inner_text().strip() == wanted
+    assert run_cell(page, 3, "print(wide.chips + 1)").inner_text().strip() == "8961"
+    assert "NameError" in run_cell(page, 3, "print(nothing_here)").inner_text()
+    assert not [r for r in visit.requests if r.endswith(".whl")], "wheels load before a cell imports them"
+    assert not visit.problems
+
+
+def test_numpy_and_matplotlib_load_when_a_cell_imports_them(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "dp")
+    code = "import numpy as np\nimport matplotlib.pyplot as plt\nplt.plot(np.arange(3) ** 2)\nprint(np.arange(4).sum())"
+    output = run_cell(page, 0, code)
+    expect(output.locator("svg")).to_have_count(1)
+    assert output.inner_text().strip().startswith("6")
+    assert not visit.problems
+
+
+@pytest.mark.parametrize(
+    "broken", ["**/live-worker.js*", "**/pyodide.asm.wasm", "**/scaling_lib-*.zip", "**/pyodide.mjs"]
+)
+def test_a_worker_that_fails_says_so_and_leaves_the_stored_state(visit: Visit, site: str, broken: str) -> None:
+    page = open_page(visit, site, "dp")
+    visit.page.route(broken, lambda route: route.fulfill(status=404, body="gone"))
+    place = page.locator("#dp_explorer")
+    stored = place.locator(".live-face").inner_html()
+    place.locator("input[type=range]").first.press("ArrowRight")
+    expect(place.locator(".live-bad")).to_contain_text("did not start", timeout=START)
+    assert place.locator(".live-face").inner_html() == stored
+    question = page.locator(".question:has(input[type=text])").first
+    question.locator("input[type=text]").fill("5")
+    question.locator("button[type=submit]").click()
+    expect(question.locator(".live-bad")).to_contain_text("did not start", timeout=START)
+
+
+def test_without_scripts_the_stored_state_is_on_the_page(browser: Browser, site: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site}/book/dp.html")
+    expect(page.locator("#dp_explorer svg")).to_be_visible()
+    expect(page.locator("#dp_explorer dl.readout")).to_be_visible()
+    expect(page.locator(".question .live-answer").first).to_be_hidden()
+    assert page.locator("main .katex").count() > 10
+    context.close()
+
+
+def test_from_a_file_the_page_says_what_it_needs(visit: Visit, site: str) -> None:
+    visit.page.goto((book.HTML / "book" / "dp.html").as_uri())
+    expect(visit.page.locator("#dp_explorer .live-status")).to_contain_text("over http")
+    expect(visit.page.locator("#dp_explorer svg")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def strict(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the site with the policy of the documentation as a header, which binds workers too."""
+    policy = (
+        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    )
+    policy += "img-src 'self' data:; font-src 'self'; connect-src 'self'; worker-src 'self'; form-action 'self'"
+
+    class Handler(book.Handler):
+        """The book's own server with one more header."""
+
+        def end_headers(self) -> None:
+            self.send_header("Content-Security-Policy", policy)
+            super().end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(book.HTML))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_live_parts_work_under_a_policy_that_binds_the_worker(browser: Browser, strict: str) -> None:
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.goto(f"{strict}/book/dp.html", wait_until="networkidle")
+    page.locator("#dp_explorer input[type=range]").first.press("ArrowRight")
+    page.wait_for_function(DRAWN, arg=["dp_explorer", 1], timeout=START)
+    assert not problems
+    page.close()
+
+
+def test_the_policy_stops_what_is_not_of_the_site(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "dp")
+    page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s); }"
+    )
+    page.evaluate("() => { const i = new Image(); i.src = 'http://127.0.0.1:9/x.png'; document.body.append(i); }")
+    page.wait_for_timeout(300)
+    assert page.evaluate("() => window.evil") is None
+    told = "\n".join(visit.problems)
+    assert "script-src" in told
+    assert "img-src" in told
+
+
+def test_a_page_is_accessible(browser: Browser, site: str, axe: str, every_page: list[str]) -> None:
+    """axe-core finds nothing, on every page, wide and narrow, light and dark."""
+    found = []
+    for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark"), (390, "dark")):
+        size = {"width": width, "height": 900}
+        context = browser.new_context(
+            viewport=size,  # type: ignore[arg-type]
+            color_scheme="dark" if scheme == "dark" else "light",
+            reduced_motion="reduce",
+        )
+        page = context.new_page()
+        for name in every_page:
+            page.goto(f"{site}/{name}", wait_until="networkidle")
+            found += [f"{name} {width} {scheme}: {line}" for line in violations(page, axe)]
+        context.close()
+    assert not found
+
+
+def test_live_parts_are_accessible_after_use(visit: Visit, site: str, axe: str) -> None:
+    page = open_page(visit, site, "dp")
+    run_cell(page, 2, "print(1)\n1 / 0")
+    place = page.locator("#dp_explorer")
+    place.locator("input[type=range]").first.press("ArrowRight")
+    page.wait_for_function(DRAWN, arg=["dp_explorer", 1], timeout=START)
+    question = page.locator(".question:has(input[type=text])").first
+    question.locator("input[type=text]").fill("5")
+    question.locator("button[type=submit]").click()
+    expect(question.locator(".verdict")).to_have_count(1, timeout=START)
+    for scheme in ("light", "dark"):
+        page.evaluate("s => { document.documentElement.dataset.theme = s; }", scheme)
+        assert violations(page, axe) == []
+
+
+def violations(page: Page, axe: str) -> list[str]:
+    """Return what axe-core finds on a page, a line each."""
+    page.evaluate(axe)
+    result = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    assert result["passes"], "axe has looked at nothing"
+    return [f"{v['id']}: {n['html'][:100]}" for v in result["violations"] for n in v["nodes"]]
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The accessibility checker."""
+    return (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def every_page(site: str) -> list[str]:
+    """Return all pages of the site but the one that only leads to the book."""
+    paths = [p.relative_to(book.HTML) for p in sorted(book.HTML.rglob("*.html"))]
+    return [p.as_posix() for p in paths if p.parts[0] != "_static" and p.as_posix() != "index.html"]
+
+
+def test_axe_sees_what_is_wrong(visit: Visit, axe: str, tmp_path: Path) -> None:
+    """A checker that found nothing anywhere would prove nothing."""
+    (tmp_path / "bad.html").write_text("<html><body><img src='x.png'><input></body></html>", encoding="utf-8")
+    visit.page.goto((tmp_path / "bad.html").as_uri())
+    assert {line.split(":")[0] for line in violations(visit.page, axe)} >= {"image-alt", "label", "html-has-lang"}
+    shutil.rmtree(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["index", *EXPLORED])
+def test_a_page_says_what_it_is(visit: Visit, site: str, name: str) -> None:
+    page = open_page(visit, site, name)
+    about = page.locator("meta[name=description]").get_attribute("content") or ""
+    assert 40 <= len(about) <= 160
+    assert page.locator("meta[property='og:description']").get_attribute("content") == about
+    assert page.locator("meta[property='og:title']").get_attribute("content") in page.title()
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content") or ""
+    assert "default-src 'none'" in policy
+    assert "http" not in policy
+    assert "'unsafe-inline'" not in policy.replace("style-src-attr 'unsafe-inline'", "")
