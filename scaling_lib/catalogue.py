@@ -6,7 +6,6 @@ leaves a factor of two open: a bandwidth without direction, a peak that does not
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,8 @@ class CatalogueError(ValueError):
 
 def near(name: str, names: Iterable[str]) -> str:
     """Message tail for an unknown name: the close ones, or all."""
+    import difflib  # 6 ms at import, needed only in messages
+
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names)}"

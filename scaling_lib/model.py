@@ -5,7 +5,6 @@ Letters: L n_layers, D d_model, F d_ff, H n_heads, K n_kv_heads, h head_dim, V v
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,6 +303,8 @@ def _refuse_uncounted(config: Mapping[str, Any], where: str) -> None:
 
 def read_hugging_face(path: str | Path) -> TransformerConfig:
     """A model from a Hugging Face config.json on disk, named by its folder. Raises CatalogueError when unreadable."""
+    import json  # 7 ms at import, needed only when a file is read
+
     path = Path(path)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
