@@ -243,9 +243,12 @@ def _group_bandwidth(case: Case, k: Constants, inner: Any, size: Any) -> Any:
     return where(inner * size <= case.domain, link, minimum(link, members * nic))
 
 
-def step_parts(case: Case, k: Constants) -> dict[str, Any]:
-    """Seconds of one step by part, on the chip that decides it; the values sum to the step time."""
-    layer = layer_times(case, k)
+def step_parts(case: Case, k: Constants, layer: LayerTimes | None = None) -> dict[str, Any]:
+    """Seconds of one step by part, on the chip that decides it; the values sum to the step time.
+
+    layer: its times where they are known already; None computes them.
+    """
+    layer = layer_times(case, k) if layer is None else layer
     tokens = case.micro_batch * case.seq_len / case.cp
     hbm = k.hbm_fraction * case.hbm
     # weights gathered for use and given back: beside the layer's own work
