@@ -813,6 +813,29 @@ QUESTIONS = (
         book="budget.seconds(budget.train_flops(n_params(llama), TOKENS), 117, h100_peak, ARTICLE_MFU)",
     ),
     Question(
+        "budget.audit_five_million",
+        "audit",
+        "Audit. A summary says '12 days, {said_usd:USD}, as Meta's data show' for 4.46 million GPU-hours, although its section on cost has "
+        "2 USD a GPU-hour for rented GPUs. What does that price give?",
+        ("Hours times price.", "GPU-hours x price.", "4.46e6 x 2."),
+        derive=lambda p: {
+            "said_usd": float(claim("five-million").said) * 1e6,
+            "ours": float(claim("five-million").ours or 0) * 1e6,
+            "owned": budget.cost(float(claim("five-million").ours or 0) * 1e6 / budget.price("article-cloud").rate, budget.price("article-owned").rate),
+        },
+        answer="ours",
+        unit="USD",
+        traps=(
+            Trap("the summary's number", "said_usd", "it lies between the two prices and follows from neither."),
+            Trap("the price of owned machines", "owned", "rented GPUs were asked."),
+        ),
+        steps={"rates": "4.46 million GPU-hours at 40% MFU.", "knob": "x 2 USD; Meta's 6.4 million hours would be 12.8 million USD."},
+        difficulty=1,
+        minutes=1,
+        tags=("claim", "money"),
+        claim="five-million",
+    ),
+    Question(
         "budget.explain_interval",
         "explain",
         "Your manager wants one number: days to train. Why do you answer with an interval, and what drives its width?",

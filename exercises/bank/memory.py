@@ -352,8 +352,8 @@ QUESTIONS = (
     Question(
         "memory.audit_gib",
         "audit",
-        "Audit. 'Our state is {state_gib} GiB, the sheet says {hbm_gb} GB, so it fits.' With the state in GB, by how many GB does it miss or "
-        "exceed? Give the state in GB.",
+        "Audit. 'Our state is {state_gib} GiB, the sheet says {hbm_gb} GB, so it fits.' How many GB "
+        "is the state?",
         ("GiB are larger.", "1 GiB = 2^30 bytes.", "{state_gib} x 1.0737."),
         canonical={"gib": 76},
         draw={"gib": (75, 76, 77, 78, 79)},
@@ -386,7 +386,7 @@ QUESTIONS = (
             "Sharded state, checkpoints of the tokens in flight, and what is transient: gathered layers, the layer being recomputed, logits. Then "
             "context and fragmentation. Only the state shrinks with more data-parallel chips.",
             "State 16 bytes a parameter over the group; at thousands of chips well below a GB. Checkpoints T D L 2/Y: with 8192 tokens at TP 8 "
-            "1.3 GB. Recomputed layer: some 14 times one checkpoint. Gathered layers: 214 MB each at TP 8, two with prefetch. Logits in fp32: T V 4/Y, "
+            "1.3 GB. Recomputed layer: some 17 times one checkpoint. Gathered layers: 214 MB each at TP 8, two with prefetch. Logits in fp32: T V 4/Y, "
             "half a GB. Context and communicators about 2 GiB, fragmentation 5%.",
             "Then say which knob moves which row: ZeRO stage and dp the state; TP all activations with sequence parallelism; PP divides layers but 1F1B "
             "holds p microbatches on the first stage, so activations there stay; recomputation trades a third more FLOPs; microbatch size "
