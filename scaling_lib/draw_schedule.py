@@ -24,11 +24,11 @@ def describe(result: Simulation) -> str:
     """The picture in words: makespan, both bubble ratios, and for each device its idle time and peak."""
     s = result.schedule
     devices = "; ".join(
-        f"device {d} idle {digits(idle)} ({digits(common)} in the makespan), at most {digits(peak)} microbatches of "
+        f"device {d} idle {idle:.4g} ({common:.4g} in the makespan), at most {peak:.4g} microbatches of "
         f"activations" for d, (idle, common, peak) in enumerate(
             zip(result.idle_per_device, result.idle_in_makespan, result.peak_activations, strict=True)))
     return (f"{s.n_devices} devices, {s.n_microbatches} microbatches, {s.chunks} chunk{'s' * (s.chunks > 1)} a device. "
-            f"Makespan {digits(result.makespan, 4)}. Bubble {digits(100 * result.bubble_of_total())}% of the total, "
+            f"Makespan {result.makespan:.4g}. Bubble {digits(100 * result.bubble_of_total())}% of the total, "
             f"{digits(100 * result.bubble_of_ideal())}% of the ideal time. {devices}.")
 
 

@@ -42,9 +42,9 @@ def test_boxes_lie_where_the_simulation_says() -> None:
 def test_words_carry_the_numbers() -> None:
     result = simulate(generate("1f1b", 4, 8))
     words = describe(result)
-    assert "4 devices, 8 microbatches, 1 chunk a device. Makespan 33.00." in words
+    assert "4 devices, 8 microbatches, 1 chunk a device. Makespan 33." in words
     assert "Bubble 27.3% of the total, 37.5% of the ideal time" in words
-    assert "device 1 idle 6.00 (9.00 in the makespan), at most 3.00 microbatches of activations" in words
+    assert "device 1 idle 6 (9 in the makespan), at most 3 microbatches of activations" in words
     root = ElementTree.fromstring(schedule_svg(result))
     assert root.findtext(f"{NS}desc") == words
     assert root.findtext(f"{NS}title") == "Pipeline schedule 1f1b"

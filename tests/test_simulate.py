@@ -298,6 +298,8 @@ def test_overlap_at_its_ends() -> None:
     schedule = generate("dualpipe", 2, 4)
     assert simulate(schedule, 0, 0, 0, overlap=0.1).makespan == 0, "no work, no least length"
     assert simulate(schedule, 2, 1, 1, overlap=0.5).busy[0] == 4 * 4 - 2
+    with pytest.raises(ScheduleError, match=r"give a number from 0\.5 to 1"):
+        simulate(schedule, 2, 1, 1, overlap=0.4)
     with pytest.raises(ScheduleError, match="overlap is nan: give a finite number"):
         simulate(schedule, overlap=float("nan"))
 
