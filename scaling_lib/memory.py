@@ -215,7 +215,8 @@ def _at(s: _Sizes, rank: Any, at_loss: bool, allowance: Allowance) -> Ledger:
         ),
     ]
     moment = "at the loss" if at_loss else "in a layer's backward pass"
-    return Ledger(f"Memory of a chip of stage {rank}, {moment}", "B", tuple(rows))
+    whose = rank if isinstance(rank, int) else "of each plan"  # to print an array takes longer than to compute it
+    return Ledger(f"Memory of a chip of stage {whose}, {moment}", "B", tuple(rows))
 
 
 def _fuller(a: Ledger, b: Ledger) -> Ledger:
