@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from scaling_lib.questions import NOUNS, Instance, fill, in_unit, unit_of
+from scaling_lib.questions import NOUNS, TRAP_TOLERANCE, Instance, fill, in_unit, unit_of
 from scaling_lib.units import DAY, HOUR, MINUTE, YEAR, GiB, KiB, MiB, TiB, UnitError, digits
 
 _NUMBER = r"[-+]?(?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+(?!\d)|\d+(?:_\d+)*)(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?\.\d+(?:[eE][-+]?\d+)?"
@@ -27,7 +27,7 @@ _SPELLINGS = {
     "minute": "min", "minutes": "min", "mins": "min", "d": "day", "yr": "year", "yrs": "year", "wk": "week", "wks": "week",
     "percent": "%", "dollars": "USD", "dollar": "USD", "usd": "USD", "$": "USD", "parameter": "param",
     "parameters": "param", "flop": "FLOP", "flops": "FLOP", "gpus": "GPU", "gpu": "GPU", "tpus": "TPU", "tpu": "TPU",
-    "Bytes": "byte", "Byte": "byte", "bits": "bit", "ranks": "rank", "axes": "axis", "times": "", "x": "", "×": "", "ways": "way",
+    "Bytes": "byte", "Byte": "byte", "bits": "bit", "ranks": "rank", "axes": "axis", "microbatches": "microbatch", "times": "", "x": "", "×": "", "ways": "way",
 }  # fmt: skip
 _WEEK = 7 * DAY
 
@@ -154,7 +154,6 @@ _FACTORS = (
     (1e12, "1e12", "", "four prefixes off"),
 )  # fmt: skip
 CLOSE = 0.06
-TRAP_TOLERANCE = 0.012
 
 
 def _near(value: float, other: float, tolerance: float) -> bool:

@@ -158,12 +158,12 @@ def _digest(*key: object) -> int:
     return int.from_bytes(hashlib.sha256("|".join(map(str, key)).encode()).digest()[:8], "big")
 
 
-def parameters(question: Question, seed: int | None) -> dict[str, Any]:
+def parameters(question: Question, seed: int | None, attempt: int = 0) -> dict[str, Any]:
     """Parameters of an instance: the canonical ones, or for a seed one option of each draw."""
     values = dict(question.canonical)
     if seed is not None:
         for name, options in question.draw.items():
-            chosen = pick(options, question.id, seed, name)
+            chosen = pick(options, question.id, seed, name, *([attempt] if attempt else []))
             values.update(chosen if isinstance(chosen, Mapping) else {name: chosen})
     return values
 
@@ -323,11 +323,35 @@ class Instance:
         return tuple(fill(o.text, self.values) for o in self.choices)
 
 
+# a trap is told apart from the answer and from other traps when it lies further away than this share
+TRAP_TOLERANCE = 0.012
+_ATTEMPTS = 40
+
+
+def ambiguous(asked: Instance) -> str:
+    """Which two of answer and traps cannot be told apart, empty when all can."""
+    named = [("the answer", float(asked.answer), asked.question.tolerance)] if asked.question.numeric else []
+    named += [(t.name, v, TRAP_TOLERANCE) for t, v in asked.traps]
+    for i, (name, value, tolerance) in enumerate(named):
+        for other, another, its in named[i + 1 :]:
+            if abs(value - another) <= (tolerance + its) * max(abs(value), abs(another)):
+                return f"{name} and {other}"
+    return ""
+
+
 def instance(question: Question, seed: int | None = None) -> Instance:
-    """A question with the book's numbers, or with those of a seed (a whole number)."""
+    """A question with the book's numbers, or with those of a seed (a whole number).
+
+    Draws whose traps cannot be told from the answer are skipped. Raises QuestionError for another seed, or when no draw
+    is left.
+    """
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise QuestionError(f"seed {seed!r} is no whole number: use e.g. 7, or leave it out for the book's numbers")
-    values = parameters(question, seed)
-    if question.derive is not None:
-        values.update(question.derive(SimpleNamespace(**values)))
-    return Instance(question, seed, values)
+    for attempt in range(_ATTEMPTS if seed is not None and question.draw else 1):
+        values = parameters(question, seed, attempt)
+        if question.derive is not None:
+            values.update(question.derive(SimpleNamespace(**values)))
+        asked = Instance(question, seed, values)
+        if not ambiguous(asked):
+            return asked
+    raise QuestionError(f"question {question.id!r}, seed {seed}: {ambiguous(asked)} cannot be told apart; change its draw")

@@ -131,7 +131,7 @@ QUESTIONS = (
         "numeric",
         "{chips} GPUs, TP {tp} x PP {pp}, {batch} tokens a step, microbatches of one sequence of {seq} tokens. Microbatches per replica?",
         ("Replicas first.", "B/(dp x seq), dp = N/(TP PP).", "dp = {dp}."),
-        canonical=PLAN,
+        canonical={**PLAN, "tp": 4},
         draw={**PLAN_DRAW, "tp": (2, 4, 8), "seq": (2048, 4096)},
         derive=_micro,
         answer="count",

@@ -343,7 +343,6 @@ QUESTIONS = (
         traps=(
             Trap("the inner network", "inside", "beyond one node the node's egress {node:B/s} decides."),
             Trap("one card for one GPU", "one_nic", "a node sends with all its cards."),
-            Trap("nodes", "nodes", "this counts nodes; the question asks for GPUs."),
         ),
         steps={
             "flops": "8BDF/X per GPU.",
