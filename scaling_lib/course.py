@@ -27,6 +27,7 @@ __all__ = [
     "nvlink_egress",
     "ours",
     "peak_v5p",
+    "plateau",
     "said",
     "v5p",
     "v5p_axis",
@@ -74,3 +75,10 @@ def said(name: str) -> str:
 def ours(name: str, figures: int = 4) -> str:
     """What we compute for one claim, as text without unit."""
     return claims.text(claims.claim(name).ours, figures)
+
+
+def plateau(chips: int, batch_tokens: int, seq_len: int) -> int:
+    """Layouts of Llama 3 70B on H100s within 5% of the best one."""
+    from scaling_lib.search import Question, search  # needs numpy, which only this name does
+
+    return search(Question(llama, h100, chips, batch_tokens, seq_len), top=1, progress=False).within

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling_lib import crosspod, dp, fsdp, memory, roofline, tp
-from scaling_lib.job import Job, divisors, with_plan
+from scaling_lib.job import Job, with_plan
 from scaling_lib.units import show
 
 
@@ -60,11 +60,13 @@ def mfu_cap(job: Job) -> Any:
 
 
 def smallest_pp(job: Job) -> int | None:
-    """The knob: smallest pipeline degree, with whole stages and replicas, whose threshold is below the tokens per chip.
+    """The knob: smallest pipeline degree with whole replicas whose threshold is at most the tokens per chip.
 
-    None when no divisor of the layers does.
+    Depths that cut the layers into equal stages come first; unequal ones are taken when no equal one does. None when
+    no depth does.
     """
-    for pp in divisors(job.model.n_layers):
+    depths = range(1, job.model.n_layers + 1)
+    for pp in sorted(depths, key=lambda pp: (job.model.n_layers % pp != 0, pp)):
         inner = job.plan.tp * job.plan.cp * pp
         if job.chips % inner == 0:
             trial = with_plan(job, pp=pp, dp=job.chips // inner)

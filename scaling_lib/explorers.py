@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling_lib import budget, crosspod, dp, fsdp, hybrid, memory, roofline, tp
+from scaling_lib import budget, crosspod, decide, dp, fsdp, hybrid, memory, roofline, tp
 from scaling_lib.draw import Axis, Mark, Series, bar_chart, line_chart, log_range, readout
+from scaling_lib.draw_flow import flow
 from scaling_lib.explore import Choice, Explorer, Slider
 from scaling_lib.job import Job, ParallelPlan, check
 from scaling_lib.library import cluster, model
@@ -278,6 +279,35 @@ memory_explorer = Explorer(
         Slider("seq_len", "sequence, S (tokens)", 1024, 131_072, 8192, step=1024),
     ),
     draw_memory,
+)
+
+
+def draw_decide(model_name: str, cluster_name: str, dp_degree: int, tp: str, pp: str, batch: float) -> str:
+    """The flow with its verdicts for one plan."""
+    c, m = cluster(cluster_name), model(model_name)
+    plan = ParallelPlan(dp=dp_degree, tp=int(tp), pp=int(pp), zero=3 if pp == "1" else 1)
+    job = Job(m, c, plan, plan.chips, batch, 8192)
+    if broken := [rule for rule in check(job) if rule.fatal]:
+        raise ValueError(str(broken[0]))
+    rows = [
+        ("chips", f"{plan.chips:,}"),
+        ("MFU cap by bandwidth", show(decide.mfu_cap(job), "%")),
+        ("bubble", show(decide.bubble(job), "%")),
+    ]
+    return flow(job, f"{model_name} on {plan.chips:,} x {c.chip.name}") + readout(rows)
+
+
+decide_explorer = Explorer(
+    "Which plan, and why?",
+    (
+        Choice("model_name", "model", MODELS, "llama-3-70b"),
+        Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
+        Slider("dp_degree", "DP", 1, 2048, 128),
+        Choice("tp", "TP", ("1", "2", "4", "8"), "8"),
+        Choice("pp", "PP", ("1", "2", "4", "8", "16"), "8"),
+        Slider("batch", "batch, B (tokens)", 2**24, 1e9, 2**24, log=True),
+    ),
+    draw_decide,
 )
 
 

@@ -138,3 +138,10 @@ def test_a_verdict_reads_as_a_sentence() -> None:
     yes = Verdict("k", "enough?", 3000.0, 2472.5, "token/chip", True, "NICs")
     assert str(yes) == "yes  enough? 3,000 tokens/chip against 2,470 tokens/chip: NICs"
     assert str(replace(yes, ok=False)).startswith(" NO  enough?")
+
+
+def test_smallest_pipeline_of_layers_that_do_not_divide() -> None:
+    """126 layers and 2048 groups of TP 8 share only depth 2, where 2472/2 = 1236 is above 1024 tokens a chip; 4 gives 618."""
+    from scaling_lib.course import meta_405b_job
+
+    assert decide.smallest_pp(meta_405b_job) == 4
