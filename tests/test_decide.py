@@ -141,7 +141,7 @@ def test_a_verdict_reads_as_a_sentence() -> None:
 
 
 def test_smallest_pipeline_of_layers_that_do_not_divide() -> None:
-    """126 layers and 2048 groups of TP 8 share only depth 2, which needs 1236 tokens a chip, not 1024; depth 4 needs 618."""
+    """126 layers and 2048 groups of TP 8 share only depth 2: it needs 1236 tokens a chip of 1024; depth 4 needs 618."""
     from scaling_lib.course import meta_405b_job
 
     assert decide.smallest_pp(meta_405b_job) == 4
