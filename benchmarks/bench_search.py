@@ -1,6 +1,7 @@
 """Layouts a second: our search and its terms, and llm-analysis beside them where it is installed.
 
-Run: python benchmarks/bench_search.py  (for the comparison: pip install llm-analysis first). Seconds are of the processor.
+Run: python benchmarks/bench_search.py  (for the comparison: pip install llm-analysis first).
+Seconds are of the processor.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def ours() -> float:
         answer = search(question, progress=False)
         spent = cpu_seconds(lambda q=question: search(q, progress=False))
         rate = answer.evaluated / spent
-        print(f"{name:<28}{answer.evaluated:>10,} layouts {spent:6.2f} s {rate / 1e6:6.2f} million/s, {answer.feasible:,} run")
+        print(f"{name:<28}{answer.evaluated:>10,} layouts {spent:6.2f} s {rate / 1e6:6.2f} million/s")
     name, question = QUESTIONS[2]
     print(f"time against size, {name}:")
     for micro in ((1,), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)):
@@ -52,8 +53,7 @@ def theirs() -> float | None:
     """Rate of llm-analysis on one training layout of the same model, or None where it is not installed."""
     try:
         from llm_analysis.analysis import ActivationRecomputation, DSZeRO, LLMAnalysis
-        from llm_analysis.config import ParallelismConfig, get_dtype_config_by_name, get_gpu_config_by_name
-        from llm_analysis.config import ModelConfig
+        from llm_analysis.config import ModelConfig, ParallelismConfig, get_dtype_config_by_name, get_gpu_config_by_name
     except ImportError:
         return None
     logging.disable(logging.CRITICAL)

@@ -23,6 +23,7 @@ from scaling_lib.runs import RUNS, Run, read_runs
 TOML = DATA / "predictor.toml"
 NOISE = 0.05  # scale in log beyond which an error counts linearly
 ASSUMED_WEIGHT = 0.3  # of a row with a field that its source did not print
+Z80 = 1.2816  # standard deviations on either side that hold 80% of a normal distribution
 MOE = ("expert_half_tokens", "expert_link_exposed", "expert_nic_exposed")
 CENTRAL: dict[str, Any] = {
     "kernel": "flash-native",
@@ -219,24 +220,19 @@ def _refit(base: Rates, free: Sequence[Parameter], x: Any) -> Rates:
     return replace(base, constants=constants, fractions=fractions)
 
 
-def _robust(values: Any) -> float:
-    """Standard deviation by the median of absolute deviations."""
-    return float(1.4826 * np.median(np.abs(values - np.median(values))))
-
-
 def spreads(rows: Rows, inside: Any, errors: Any) -> dict[str, float]:
     """Figures of the interval: quantiles halfway between errors of known and unknown sources, and how both scatter."""
     sure = np.array([not r.assumed for r in rows.runs])
-    sources = rows.sources
-    kept = sorted({s for s in sources[sure] if (sure & (sources == s)).sum() >= 3})
-    middles = np.array([np.median(errors[sure & (sources == s)]) for s in kept])
-    inner = np.concatenate([errors[sure & (sources == s)] - m for s, m in zip(kept, middles, strict=True)])
+    jobs = np.array([f"{r.source} {r.chip} {r.job.precision} {r.model}" for r in rows.runs])
+    kept = [j for j in sorted(set(jobs[sure])) if (sure & (jobs == j)).sum() >= 3]
+    middles = np.array([np.median(errors[sure & (jobs == j)]) for j in kept])
+    inner = np.concatenate([errors[sure & (jobs == j)] - m for j, m in zip(kept, middles, strict=True)])
     low, high = ([float(np.quantile(e[sure], q)) for e in (inside, errors)] for q in (0.1, 0.9))
     return {
         "low": sum(low) / 2,
         "high": sum(high) / 2,
-        "within": _robust(inner),
-        "between": _robust(middles),
+        "within": float(np.quantile(np.abs(inner), 0.8)) / Z80,  # tails are heavy: what holds 80% counts
+        "between": float(np.std(middles)),
     }
 
 

@@ -183,7 +183,7 @@ def _config(row: Mapping[str, str | None], assumed: list[str]) -> TransformerCon
         assumed.append("ffn")
     vocab = take("vocab", "vocab_size")
     if vocab is None:
-        vocab = 51200
+        vocab = int(catalogue.read_toml(DATA / "run_models.toml")["assumed"]["vocab_size"])
         assumed.append("vocab")
     layers = take("layers", "n_layers")
     if layers is None:
