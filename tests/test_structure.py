@@ -271,3 +271,22 @@ def test_vendored_files_are_the_published_ones() -> None:
     assert {n: hashlib.sha256(present[n].read_bytes()).hexdigest() for n in wanted} == wanted
     for folder in {name.split("/")[0] for name in wanted}:
         assert f"{folder}/LICENSE" in wanted, f"{folder} has no licence beside it"
+
+
+def test_the_picture_of_the_readme_is_what_the_library_draws() -> None:
+    from tools import picture
+
+    assert picture.PATH.read_text(encoding="utf-8") == picture.picture(), "python -m tools.picture"
+    assert picture.PATH.relative_to(ROOT).as_posix() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_paths_and_commands_in_the_guides_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / link).exists()]
+    targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
+    unknown = set(re.findall(r"`(?:\$ )?make ([a-z]+)`", text)) - targets
+    roots = [p for p in re.findall(r"`((?:book|scaling_lib|tests|tools|exercises)/[\w./]*)`", text) if not (ROOT / p).exists()]
+    assert not links
+    assert not unknown
+    assert not roots
