@@ -50,6 +50,12 @@ fit: env  ## refit the predictor's constants from the development rows, print er
 site: env  ## only build the book, into _build/html
 	@$(RUN) -m tools.book build
 
+print: env  ## make a PDF and an EPUB of the built book, into _build/html/downloads
+	@$(RUN) -m tools.print_book
+
+measure: env  ## measure start, moves and weight of the live pages, against their goals
+	@$(RUN) -m tools.measure_live
+
 lab: env  ## open the chapters in JupyterLab
 	@cd book && ../$(RUN) -m jupyter lab
 
