@@ -73,9 +73,12 @@ def times(job: Job, regather: bool = False) -> Times:
     return roofline.times_of(job, 2 * each, (3 if regather else 2) * each)
 
 
-def is_compute_bound(job: Job, regather: bool = False) -> Any:
-    """Whether the activation collectives would hide with perfect overlap. They rarely do: each waits for its input."""
-    return times(job, regather).compute_bound
+def is_compute_bound(job: Job) -> Any:
+    """Whether the activation collectives would hide with perfect overlap. They rarely do: each waits for its input.
+
+    Gathering the input again never tips it: backward then has three collectives against twice the forward's compute.
+    """
+    return times(job).compute_bound
 
 
 def max_tp(job: Job) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaling_lib import budget
+from scaling_lib import budget, catalogue
 from scaling_lib.budget import Interval, spread
 from scaling_lib.catalogue import CatalogueError
 from scaling_lib.job import Job
@@ -44,7 +44,7 @@ def test_mfu_that_reported_hours_imply(name: str, percent: str) -> None:
 
 def test_reported_runs() -> None:
     run = budget.reported("deepseek-v3")
-    assert (run.model, run.chip, run.tokens) == ("deepseek-v3", "h800", 14.8e12)
+    assert (run.name, run.model, run.chip, run.tokens) == ("deepseek-v3", "deepseek-v3", "h800", 14.8e12)
     assert run.chip_seconds == pytest.approx(2.788e6 * 3600)
     with pytest.raises(CatalogueError, match=r"unknown reported_run 'llama-3.2': did you mean .*llama-3"):
         budget.reported("llama-3.2")
@@ -59,6 +59,7 @@ def test_the_budget_of_a_job(gpu_job: Job) -> None:
     assert (plan.chips, plan.mfu) == (16384, 0.4)
     assert budget.budget(gpu_job, 0.4).usd is None
     assert budget.budget(gpu_job, 0.4, 0.0).usd == 0
+    assert budget.budget(replace(gpu_job, tokens=0.5), 0.4).flops == 3 * 70_553_706_496
     assert budget.budget(gpu_job, 1.0).chip_seconds == pytest.approx(plan.chip_seconds * 0.4)
 
 
@@ -76,6 +77,7 @@ def test_the_convention_is_the_one_asked_for(gpu_job: Job) -> None:
         ({"tokens": None}, 0.4, None, "needs the tokens of the run, given None: set Job.tokens"),
         ({"tokens": 0}, 0.4, None, "needs the tokens of the run, given 0"),
         ({}, 0, None, "MFU is a fraction of peak, given 0: use a value above 0 and at most 1"),
+        ({}, 1.01, None, "MFU is a fraction of peak, given 1.01"),
         ({}, 40, None, "MFU is a fraction of peak, given 40"),
         ({}, float("nan"), None, "MFU is a fraction of peak, given nan"),
         ({}, 0.4, -1, "price -1 USD per chip-second is below zero"),
@@ -178,3 +180,39 @@ def test_arrays_are_one_call() -> None:
     np.testing.assert_allclose(
         budget.goodput(interval, 5, 200, 30), [budget.goodput(float(i), 5, 200, 30) for i in interval]
     )
+
+
+def test_every_price_and_reported_run_reads() -> None:
+    terms = {budget.price(name).terms for name in catalogue.entries("prices")}
+    assert terms == {"on-demand", "reserved", "preemptible", "owned"}
+    assert all(budget.reported(name).chip_seconds > 0 for name in catalogue.entries("reported_runs"))
+
+
+@pytest.mark.parametrize(
+    ("read", "where", "key"),
+    [
+        (budget.price, "price x", "price"),
+        (budget.price, "price x", "terms"),
+        (budget.reported, "reported run x", "chip_hours"),
+        (budget.reported, "reported run x", "tokens"),
+        (budget.failure_rate, "failures x", "span"),
+        (budget.failure_rate, "failures x", "chips"),
+    ],
+)
+def test_a_faulty_entry_is_named(monkeypatch: pytest.MonkeyPatch, read: Any, where: str, key: str) -> None:
+    sheet = {"source": "a", "date": "2026", "kind": "measured"}
+    whole = {
+        "price": {"value": "2 USD/h", **sheet},
+        "terms": "owned",
+        "chip_hours": {"value": "2 chip-hours", **sheet},
+        "tokens": {"value": "2 tokens", **sheet},
+        "span": {"value": "2 s", **sheet},
+        "chips": 2,
+        "failures": 8,
+    }
+    monkeypatch.setattr(catalogue, "find", lambda stem, name: whole)
+    read("x")
+    assert budget.failure_rate("x") == 2
+    del whole[key]
+    with pytest.raises(CatalogueError, match=f"^{where}: .*{key}"):
+        read("x")

@@ -80,3 +80,12 @@ def test_a_grid_of_plans_is_one_call(gpu_job: Job) -> None:
         singles = [function(with_plan(gpu_job, dp=int(d), tp=8, pp=1)) for d in degrees]
         np.testing.assert_allclose(function(grid_job), singles, rtol=1e-14)
     np.testing.assert_array_equal(crosspod.pods(replace(gpu_job, chips=np.array([8, 9]))), [1, 2])
+
+
+def test_the_ledger_as_printed(round_job: Job) -> None:
+    assert str(crosspod.wire_bytes(round_job)).splitlines() == [
+        "Bytes sent by one chip across pods for one layer",
+        "forward/none                      0 B    0%  weights are in the pod",
+        "backward/all_reduce gradients  32.0 B  100%  2 (V/k)(n-1)/n",
+        "total                          32.0 B  100%",
+    ]

@@ -101,3 +101,12 @@ def test_a_grid_of_plans_is_one_call(gpu_job: Job) -> None:
     ):
         singles = [function(with_plan(gpu_job, dp=int(d), tp=8, pp=1)) for d in degrees]
         np.testing.assert_allclose(function(grid_job), singles, rtol=1e-14)
+
+
+def test_the_ledger_as_printed(round_job: Job) -> None:
+    assert str(dp.wire_bytes(round_job)).splitlines() == [
+        "Bytes sent by one chip for one layer, DP",
+        "forward/none                     0 B    0%  weights are local",
+        "backward/all_reduce gradients  224 B  100%  2 V (X-1)/X",
+        "total                          224 B  100%",
+    ]

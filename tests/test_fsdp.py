@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scaling_lib import dp, fsdp
+from scaling_lib.hardware import Cluster
 from scaling_lib.job import Job, with_plan
 from scaling_lib.model import TransformerConfig, n_params
 from scaling_lib.precision import recipe
@@ -100,3 +101,21 @@ def test_a_grid_of_plans_is_one_call(gpu_job: Job) -> None:
     for function in (fsdp.critical_batch, fsdp.is_compute_bound, lambda j: fsdp.wire_bytes(j).total):
         singles = [function(with_plan(gpu_job, dp=1024 // int(t), tp=int(t), pp=1)) for t in tp]
         np.testing.assert_allclose(function(grid_job), singles, rtol=1e-14)
+
+
+def test_a_torus_gives_the_axes_of_the_plan(gpu_job: Job, v5p: Cluster) -> None:
+    pod = with_plan(replace(gpu_job, cluster=v5p), dp=128, tp=8)
+    gathered = 2 * 8192 * 28672 * 2 / 8 * 127 / 128
+    for axes in (1, 2):
+        assert fsdp.times(with_plan(pod, dp_axes=axes)).forward_comms == pytest.approx(gathered / (axes * 180e9))
+    assert fsdp.times(pod).forward_comms == pytest.approx(gathered / (2 * 180e9))  # TP keeps one axis of three
+
+
+def test_the_ledger_as_printed(round_job: Job) -> None:
+    assert str(fsdp.wire_bytes(round_job)).splitlines() == [
+        "Bytes sent by one chip for one layer, FSDP",
+        "forward/all_gather weights         112 B  33.3%  V (X-1)/X",
+        "backward/all_gather weights        112 B  33.3%  V (X-1)/X",
+        "backward/reduce_scatter gradients  112 B  33.3%  V (X-1)/X",
+        "total                              336 B   100%",
+    ]

@@ -108,3 +108,17 @@ def test_a_grid_of_plans_is_one_call(gpu_job: Job) -> None:
     np.testing.assert_allclose(
         hybrid.x_opt(batches, 28672, 64, 2.0, 1.0), [hybrid.x_opt(b, 28672, 64, 2.0, 1.0) for b in batches]
     )
+
+
+def test_the_ledger_as_printed(mixed_job: Job) -> None:
+    assert str(hybrid.wire_bytes(mixed_job)).splitlines() == [
+        "Bytes sent by one chip for one layer, FSDP x TP",
+        "forward/all_gather weights (FSDP)            16.0 B  1.96%  V (X-1)/X",
+        "backward/all_gather weights (FSDP)           16.0 B  1.96%  V (X-1)/X",
+        "backward/reduce_scatter gradients (FSDP)     16.0 B  1.96%  V (X-1)/X",
+        "forward/all_gather input (TP)                 192 B  23.5%  V (Y-1)/Y",
+        "forward/reduce_scatter output (TP)            192 B  23.5%  V (Y-1)/Y",
+        "backward/all_gather output gradient (TP)      192 B  23.5%  V (Y-1)/Y",
+        "backward/reduce_scatter input gradient (TP)   192 B  23.5%  V (Y-1)/Y",
+        "total                                         816 B   100%",
+    ]

@@ -106,3 +106,13 @@ def test_a_grid_of_plans_is_one_call(round_job: Job) -> None:
         roofline.layer_flops(with_plan(round_job, dp=int(a), tp=int(b))).total for a, b in zip(dp, tp, strict=True)
     ]
     np.testing.assert_array_equal(grid, singles)
+
+
+def test_the_ledger_as_printed(round_job: Job) -> None:
+    assert str(roofline.layer_flops(round_job)).splitlines() == [
+        "FLOPs of one layer on one chip",
+        "forward/matmuls           1.02 kFLOP  33.3%  2 P B/(X Y)",
+        "backward/input gradient   1.02 kFLOP  33.3%  2 P B/(X Y)",
+        "backward/weight gradient  1.02 kFLOP  33.3%  2 P B/(X Y)",
+        "total                     3.07 kFLOP   100%",
+    ]
