@@ -26,7 +26,7 @@ BOOK, LIBRARY = ROOT / "book", ROOT / "scaling_lib"
 CHAPTERS = sorted(p.stem for p in (BOOK / "src").glob("*.md"))
 NOTEBOOKS = sorted([*BOOK.glob("*.ipynb"), *ROOT.glob("exercises/*.ipynb"), *ROOT.glob("exercises/solutions/*.ipynb")])
 # Chapters that tell or collect and have no formula of their own, and the two whose module has the name of its subject.
-PROSE = {"index", "notation", "reality", "interview", "cheatsheet", "errata"}
+PROSE = {"index", "notation", "reality", "interview", "cheatsheet", "own", "errata"}
 MODULES = {"scaling": "roofline", "compiler": "xla"}
 FORMULAS = ("roofline", "collectives", "memory", "dp", "fsdp", "tp", "hybrid", "pp", "crosspod", "budget", "decide")
 RULERS = ("units", "ledger", "precision", "job")
@@ -286,7 +286,8 @@ def test_paths_and_commands_in_the_guides_exist(name: str) -> None:
     links = [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (ROOT / link).exists()]
     targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
     unknown = set(re.findall(r"`(?:\$ )?make ([a-z]+)`", text)) - targets
-    roots = [p for p in re.findall(r"`((?:book|scaling_lib|tests|tools|exercises)/[\w./]*)`", text) if not (ROOT / p).exists()]
+    named = re.findall(r"`((?:book|scaling_lib|tests|tools|exercises)/[\w./]*)`", text)
+    roots = [path for path in named if not (ROOT / path).exists()]
     assert not links
     assert not unknown
     assert not roots
