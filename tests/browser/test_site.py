@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 import yaml
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import Visit, screenshots
 from tools import book
@@ -36,7 +38,8 @@ CONTRAST = """() => {
     return [255, 255, 255];
   };
   const faint = [];
-  for (const e of document.querySelectorAll('.bd-article :is(p, li, td, th, code, a), .bd-article svg text')) {
+  const written = '.bd-article :is(p, li, td, th, code, a:not(.headerlink)), .bd-article svg text';
+  for (const e of document.querySelectorAll(written)) {
     if (!e.textContent.trim() || !e.getClientRects().length) continue;
     const svg = e.closest('svg'), style = getComputedStyle(e);
     const ink = light(parse(svg ? style.fill : style.color)), paper = light(ground(svg || e));
@@ -48,6 +51,15 @@ CONTRAST = """() => {
 }"""
 
 
+UNSET = """() => {
+  const text = document.querySelector('main').cloneNode(true);
+  text.querySelectorAll('script, pre, code, .katex').forEach(e => e.remove());
+  return text.textContent.match(/\\\\\\(|\\\\\\[|<!--=|\\$\\$|\\{(?:cite|ref|eq|numref)\\}/g);
+}"""
+NAMELESS = """:is(.cell_output, figure) :is(
+  img:not([alt]), img[alt=''], svg:not([aria-label]):not([aria-hidden]):not([aria-labelledby]))"""
+
+
 def open_page(visit: Visit, site: str, name: str) -> Page:
     """Open a page and wait until its fonts are there."""
     visit.page.goto(f"{site}/{name}.html", wait_until="networkidle")
@@ -55,70 +67,66 @@ def open_page(visit: Visit, site: str, name: str) -> Page:
     return visit.page
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_quiet_whole_and_asks_no_one_else(visit: Visit, site: str, name: str) -> None:
-    page = open_page(visit, site, name)
-    assert page.locator("main h1").count() == 1
+@pytest.fixture(scope="module", params=PAGES)
+def opened(request: pytest.FixtureRequest, browser: Browser, site: str) -> Iterator[tuple[str, Visit]]:
+    """Open a page once for all the tests that look at it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    visit = Visit(context.new_page(), site.rsplit("/some/", 1)[0])
+    open_page(visit, site, request.param)
+    yield Path(request.param).name, visit
+    context.close()
+
+
+def test_a_page_is_quiet_whole_and_asks_no_one_else(opened: tuple[str, Visit]) -> None:
+    _, visit = opened
+    page = visit.page
+    assert page.locator(".bd-article h1").count() == 1
     assert page.title()
     formulas = page.locator("main .math").count()
     assert page.locator("main .math .katex math").count() >= formulas
     assert page.locator("main .katex-error").count() == 0, "a formula is not valid TeX"
-    unset = page.evaluate(
-        "() => document.querySelector('main').innerText.match(/\\\\\\(|\\\\\\[|<!--=|\\{cite\\}|\\{ref\\}/g)"
-    )
+    unset = page.evaluate(UNSET)
     assert not unset, f"markup is left in the text: {unset}"
-    nameless = "img:not([alt]), img[alt=''], svg:not([aria-label]):not([aria-hidden]):not([aria-labelledby])"
-    bad = page.locator(f":is(.cell_output, figure) :is({nameless})").evaluate_all(
-        "all => all.map(e => e.outerHTML.slice(0, 150))"
-    )
+    bad = page.locator(NAMELESS).evaluate_all("all => all.map(e => e.outerHTML.slice(0, 150))")
     assert not bad, "a picture has no text alternative"
-    page.screenshot(path=str(screenshots() / f"{Path(name).name}-wide-light.png"), full_page=True)
     assert not visit.problems
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_narrow_screens(visit: Visit, site: str, name: str) -> None:
+def test_text_and_figures_are_legible_in_both_themes(opened: tuple[str, Visit]) -> None:
+    name, visit = opened
+    for scheme in ("light", "dark"):
+        visit.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        visit.page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=scheme)
+        visit.page.screenshot(path=str(screenshots() / f"{name}-{scheme}.png"), full_page=True)
+        assert visit.page.evaluate(CONTRAST) == [], scheme
+
+
+def test_a_page_fits_narrow_screens(opened: tuple[str, Visit]) -> None:
+    name, visit = opened
+    visit.page.emulate_media(color_scheme="light")
     for width in (390, 320):
         visit.page.set_viewport_size({"width": width, "height": 800})
-        page = open_page(visit, site, name)
-        assert page.evaluate(OVERFLOW) == [], f"at {width} pixels"
-        page.screenshot(path=str(screenshots() / f"{Path(name).name}-{width}.png"), full_page=True)
+        assert visit.page.evaluate(OVERFLOW) == [], f"at {width} pixels"
+    visit.page.screenshot(path=str(screenshots() / f"{name}-narrow.png"), full_page=True)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
-def test_text_and_figures_are_legible_in_both_themes(visit: Visit, site: str, name: str, scheme: str) -> None:
-    visit.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    page = open_page(visit, site, name)
-    assert page.evaluate("() => document.documentElement.dataset.theme") == scheme
-    page.screenshot(path=str(screenshots() / f"{Path(name).name}-wide-{scheme}.png"), full_page=True)
-    assert page.evaluate(CONTRAST) == []
-
-
-def test_every_link_inside_the_site_leads_somewhere(visit: Visit, site: str) -> None:
-    targets: dict[str, set[str]] = {}
-    links: list[tuple[str, str]] = []
-    for name in PAGES:
-        address = f"{site}/{name}.html"
-        page = open_page(visit, site, name)
-        targets[address] = set(page.evaluate("() => [...document.querySelectorAll('[id]')].map(e => e.id)"))
-        links += [
-            (address, href)
-            for href in page.evaluate(
-                "() => [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
-            )
-        ]
+def test_every_link_inside_the_site_leads_somewhere(site: str) -> None:
+    """Read from the files: no browser is needed to follow a link."""
+    texts = {
+        path.relative_to(book.HTML).as_posix(): path.read_text(encoding="utf-8") for path in book.HTML.rglob("*.html")
+    }
+    places = {name: {unescape(x) for x in re.findall(r'\sid="([^"]+)"', text)} for name, text in texts.items()}
     broken = []
-    for source, href in sorted(set(links)):
-        address, fragment = urldefrag(urljoin(source, href))
-        if not address.startswith(site):
-            continue
-        if address not in targets:
-            path = book.HTML / unquote(address.removeprefix(site)).lstrip("/")
-            if not (path.is_file() or (path / "index.html").is_file()):
-                broken.append(f"{source}: {href}")
-        elif fragment and unquote(fragment) not in targets[address]:
-            broken.append(f"{source}: {href} (no such place on the page)")
+    for page in (f"{name}.html" for name in PAGES):
+        for href in sorted(set(re.findall(r'<a\s[^>]*?href="([^"]+)"', texts[page]))):
+            address, fragment = urldefrag(urljoin(f"{site}/{page}", unescape(href)))
+            name = unquote(address.removeprefix(site)).lstrip("/")
+            if not address.startswith(site):
+                continue
+            if not ((book.HTML / name).is_file() or (book.HTML / name / "index.html").is_file()):
+                broken.append(f"{page}: {href}")
+            elif fragment and name in places and unquote(fragment) not in places[name]:
+                broken.append(f"{page}: {href} (no such place on the page)")
     assert not broken
 
 
