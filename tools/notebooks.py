@@ -35,7 +35,10 @@ MEMORY = ROOT / ".cache" / "notebooks.json"
 CELL_SECONDS = 120
 WORKERS = 2
 # What every notebook depends on, beside its own source.
-COMMON = ("constraints.txt", "book/matplotlibrc", "tools/notebooks.py", "scaling_lib/**/*.py", "scaling_lib/data/*")
+COMMON = (
+    "constraints.txt", "book/matplotlibrc", "tools/notebooks.py",
+    "scaling_lib/**/*.py", "scaling_lib/data/*", "exercises/bank/*.py",
+)  # fmt: skip
 PRIVATE_FOLDERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
 FIXED_SETTINGS = {"JUPYTER_PREFER_ENV_PATH": "1", "PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "0"}
 NUMBER_TIE = re.compile(r"<!--[=~].*?-->", re.DOTALL)
