@@ -1,7 +1,7 @@
 """Answers: read what a person types, and say what is wrong with it.
 
-Reading is lenient ("2.2k tokens per GPU", "$8.9M", "1.2 x 10^24 FLOPs", "3/7"); judging is strict and ordered: right, a named
-misconception, a binary prefix, close, a plain factor, else the ratio.
+Reading is lenient ("2.2k tokens per GPU", "$8.9M", "1.2 x 10^24 FLOPs", "3/7"); judging is strict and ordered: right, a
+named misconception, a binary prefix, close, a plain factor, else the ratio.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from scaling_lib.questions import NOUNS, TRAP_TOLERANCE, Instance, fill, in_unit, unit_of
 from scaling_lib.units import DAY, HOUR, MINUTE, YEAR, GiB, KiB, MiB, TiB, UnitError, digits
 
-_NUMBER = r"[-+]?(?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+(?!\d)|\d+(?:_\d+)*)(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?\.\d+(?:[eE][-+]?\d+)?"
+_NUMBER = (
+    r"[-+]?(?:\d{1,3}(?:[,\u202f\u00a0]\d{3})+(?!\d)|\d+(?:_\d+)*)(?:\.\d*)?(?:[eE][-+]?\d+)?"
+    r"|[-+]?\.\d+(?:[eE][-+]?\d+)?"
+)
 _QUANTITY = re.compile(
     rf"(?P<number>{_NUMBER})(?![\d_]|[.,]\d)\s*"
-    rf"(?:(?P<op>[x×*·])\s*(?P<base>10|2)\s*(?:\^|\*\*)\s*(?P<power>-?\d+)|(?:\^|\*\*)\s*(?P<own>-?\d+)|/\s*(?P<over>\d+(?:\.\d+)?))?"
+    r"(?:(?P<op>[x×*·])\s*(?P<base>10|2)\s*(?:\^|\*\*)\s*(?P<power>-?\d+)"
+    r"|(?:\^|\*\*)\s*(?P<own>-?\d+)|/\s*(?P<over>\d+(?:\.\d+)?))?"
     r"\s*(?P<rest>.*)\Z",
     re.DOTALL,
 )
@@ -24,10 +28,12 @@ _WORDS = {"thousand": 1e3, "million": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9,
 _LETTERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SPELLINGS = {
     "tok": "token", "toks": "token", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "hr": "h", "hrs": "h",
-    "minute": "min", "minutes": "min", "mins": "min", "d": "day", "yr": "year", "yrs": "year", "wk": "week", "wks": "week",
+    "minute": "min", "minutes": "min", "mins": "min", "d": "day", "yr": "year", "yrs": "year",
+    "wk": "week", "wks": "week",
     "percent": "%", "dollars": "USD", "dollar": "USD", "usd": "USD", "$": "USD", "parameter": "param",
     "parameters": "param", "flop": "FLOP", "flops": "FLOP", "gpus": "GPU", "gpu": "GPU", "tpus": "TPU", "tpu": "TPU",
-    "Bytes": "byte", "Byte": "byte", "bits": "bit", "ranks": "rank", "axes": "axis", "microbatches": "microbatch", "times": "", "x": "", "×": "", "ways": "way",
+    "Bytes": "byte", "Byte": "byte", "bits": "bit", "ranks": "rank", "axes": "axis", "microbatches": "microbatch",
+    "times": "", "x": "", "×": "", "ways": "way",
 }  # fmt: skip
 _WEEK = 7 * DAY
 
@@ -104,8 +110,8 @@ def _unit(text: str) -> tuple[float, str]:
 class Verdict:
     """What an answer is worth, and what to think about.
 
-    kind: "right", "close", "trap", "factor", "ratio", "unit" (not judged: the answer cannot be read or measures something
-    else), "partly" or "wrong" (answers that are no number). name: the trap or factor. score: 0 to 1.
+    kind: "right", "close", "trap", "factor", "ratio", "unit" (not judged: the answer cannot be read or measures
+    something else), "partly" or "wrong" (answers that are no number). name: the trap or factor. score: 0 to 1.
     """
 
     kind: str
@@ -129,8 +135,11 @@ class Verdict:
 _BINARY = tuple(
     (ratio, name, "byte token FLOP param", f"{name} differ by this factor: a power of two stands for a power of ten")
     for ratio, name in (
-        (KiB / 1e3, "k and Ki"), (MiB / 1e6, "M and Mi"), (GiB / 1e9, "GB and GiB"), (TiB / 1e12, "TB and TiB"),
-    )  # fmt: skip
+        (KiB / 1e3, "k and Ki"),
+        (MiB / 1e6, "M and Mi"),
+        (GiB / 1e9, "GB and GiB"),
+        (TiB / 1e12, "TB and TiB"),
+    )
 )
 _FACTORS = (
     (2.0, "2", "", "one direction or both, forward or backward, 2 bytes an element, 2 FLOPs a multiply-add?"),
@@ -189,12 +198,18 @@ def judge(asked: Instance, value: float) -> Verdict:
     if binary:
         return Verdict("factor", f"Not yet, but near: {binary[1]}.", binary[0], 0.5)
     if _near(value, right, max(CLOSE, 2 * q.tolerance)):
-        return Verdict("close", f"Close: {percent(ratio)}. Carry three figures through and round at the end.", "rounding", 0.5)
+        return Verdict(
+            "close", f"Close: {percent(ratio)}. Carry three figures through and round at the end.", "rounding", 0.5
+        )
     side = "too large" if ratio > 1 else "too small"
     found = _factor(_FACTORS, ratio, dimension)
     if found:
-        return Verdict("factor", f"Not yet: {side} by a factor of {_times(ratio)}. {found[1][0].upper()}{found[1][1:]}", found[0])
-    return Verdict("ratio", f"Not yet: {side} by a factor of {_times(ratio)}. Write down each factor and compare with hint 2.", "")
+        return Verdict(
+            "factor", f"Not yet: {side} by a factor of {_times(ratio)}. {found[1][0].upper()}{found[1][1:]}", found[0]
+        )
+    return Verdict(
+        "ratio", f"Not yet: {side} by a factor of {_times(ratio)}. Write down each factor and compare with hint 2.", ""
+    )
 
 
 def percent(ratio: float) -> str:

@@ -89,7 +89,8 @@ def run(
 
 
 def _one(
-    path: Path, name: str, seed: int, left: float, read: Callable[[str], str], say: Callable[[str], None], clock: Callable[[], float]
+    path: Path, name: str, seed: int, left: float,
+    read: Callable[[str], str], say: Callable[[str], None], clock: Callable[[], float],
 ) -> str:  # fmt: skip
     """Ask one question until it is right, given up or skipped; the kind of the first verdict."""
     asked = instance(bank.question(name), seed)

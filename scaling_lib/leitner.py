@@ -79,7 +79,9 @@ def answered(card: Card, right: bool, now: float) -> Card:
 def _decoded(text: str) -> Progress:
     """Progress from its text. Raises ValueError, KeyError or TypeError for anything else."""
     data = json.loads(text)
-    cards = {str(k): Card(int(v["box"]), float(v["due"]), int(v["seen"]), int(v["right"])) for k, v in data["cards"].items()}
+    cards = {
+        str(k): Card(int(v["box"]), float(v["due"]), int(v["seen"]), int(v["right"])) for k, v in data["cards"].items()
+    }
     if not all(0 <= c.box < len(BOX_DAYS) and 0 <= c.right <= c.seen for c in cards.values()):
         raise ValueError("a card outside its boxes")
     estimates = tuple(Estimate(**e) for e in data["estimates"])
@@ -110,7 +112,9 @@ def _set_aside(path: Path, why: str) -> str:
     try:
         path.rename(aside)
     except OSError as error:
-        raise ProgressError(f"{path} is damaged ({why}) and cannot be set aside: {error.strerror}; move it away") from None
+        raise ProgressError(
+            f"{path} is damaged ({why}) and cannot be set aside: {error.strerror}; move it away"
+        ) from None
     return f"Your progress in {path} could not be read ({why}). It was kept as {aside.name}; a new file is begun."
 
 
@@ -125,7 +129,9 @@ def save(path: Path, progress: Progress) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
-        raise ProgressError(f"cannot write progress to {path}: {error.strerror}; set XDG_DATA_HOME to a folder of yours") from None
+        raise ProgressError(
+            f"cannot write progress to {path}: {error.strerror}; set XDG_DATA_HOME to a folder of yours"
+        ) from None
 
 
 @contextmanager
@@ -134,7 +140,9 @@ def locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ProgressError(f"cannot make {path.parent}: {error.strerror}; set XDG_DATA_HOME to a folder of yours") from None
+        raise ProgressError(
+            f"cannot make {path.parent}: {error.strerror}; set XDG_DATA_HOME to a folder of yours"
+        ) from None
     lock = path.with_name(f"{path.name}.lock")
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -168,7 +176,9 @@ def update(path: Path, change: Callable[[Progress], Progress]) -> tuple[Progress
     return progress, message
 
 
-def record(path: Path, question: str, right: bool, now: float, estimate: Estimate | None = None) -> tuple[Progress, str]:
+def record(
+    path: Path, question: str, right: bool, now: float, estimate: Estimate | None = None
+) -> tuple[Progress, str]:
     """Put one answer on file."""
 
     def change(p: Progress) -> Progress:
@@ -197,7 +207,10 @@ def calibration(estimates: Sequence[Estimate]) -> Calibration:
     given = [e for e in estimates if e.low is not None and e.high is not None and 0 < e.low <= e.high]
     curve = []
     for widen in (0.25, 0.5, 1.0, 1.5, 2.0, 3.0):
-        inside = [e.point * ((e.low or 1) / e.point) ** widen <= e.truth <= e.point * ((e.high or 1) / e.point) ** widen for e in given]
+        inside = [
+            e.point * ((e.low or 1) / e.point) ** widen <= e.truth <= e.point * ((e.high or 1) / e.point) ** widen
+            for e in given
+        ]
         if given:
             curve.append((widen, sum(inside) / len(given)))
     held = next((share for widen, share in curve if widen == 1.0), None)

@@ -1,7 +1,7 @@
 """Questions as typed data: a template, a seeded draw of its parameters, and names of what is computed from them.
 
-A question holds text and one function, `derive`, which computes every number of the text with this library. A seed turns
-a question into an instance: parameters chosen, numbers computed, templates filled. Seed None takes the book's parameters.
+A question holds text and one function, `derive`, which computes every number of the text with this library. A seed
+turns a question into an instance: parameters chosen, numbers computed, templates filled. Seed None takes the book's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ STEPS = {
 }
 # things that are counted, not measured: "2,198 tokens per GPU" and "2,198 tokens" answer the same question
 NOUNS = (
-    "chip", "GPU", "TPU", "node", "rank", "pod", "rack", "layer", "stage", "step", "way", "microbatch", "sequence", "slot",
+    "chip", "GPU", "TPU", "node", "rank", "pod", "rack", "layer", "stage", "step", "way", "microbatch",
+    "sequence", "slot",
     "hop", "failure", "checkpoint", "spare", "replica", "expert", "collective", "axis", "element", "layout", "ratio",
 )  # fmt: skip
 _PRETTY = {"gpt": "GPT", "deepseek": "DeepSeek"}
@@ -70,8 +71,8 @@ class Point:
 class Question:
     """One question of the bank.
 
-    prompt, hints, steps and traps are templates: `{name}` is a parameter or derived value, `{name:unit}` shows it with a
-    unit; `{name:model}`, `{name:chip}`, `{name:cluster}`, `{name:machine}` and `{name:gpu}` show a catalogue entry by title.
+    prompt, hints, steps and traps are templates: `{name}` is a parameter or derived value, `{name:unit}` shows it with
+    a unit; `{name:model}`, `{name:chip}`, `{name:cluster}`, `{name:machine}` and `{name:gpu}` show a catalogue entry.
     draw: options of each parameter; an option that is a mapping is merged into the parameters.
     answer: name of the derived SI value, or of the key of the right option. unit: what a bare number is read in.
     steps: templates under the keys of STEPS, in that order. says: the answer in 30 s, 2 min and 5 min.
@@ -185,9 +186,12 @@ def unit_of(unit: str) -> tuple[float, str]:
 
 # units as words; the rest is plain enough as it is written
 _SAID = {
-    "Gparam": "billion parameters", "Ttoken": "trillion tokens", "Mtoken": "million tokens", "Gtoken": "billion tokens", "Mparam": "million parameters", "GPU*h": "GPU-hours", "FLOP/B": "FLOP/B",
-    "chip*h": "chip-hours", "microbatch": "microbatches", "axis": "axes", "way": "way", "h": "h", "s": "s", "ms": "ms",
-    "us": "µs", "min": "min", "USD": "USD", "%": "%", "GB": "GB", "MB": "MB", "TB": "TB", "GiB": "GiB", "ratio": "times",
+    "Gparam": "billion parameters", "Ttoken": "trillion tokens", "Mtoken": "million tokens", "Gtoken": "billion tokens",
+    "Mparam": "million parameters", "GPU*h": "GPU-hours",
+    "FLOP/B": "FLOP/B", "token/s": "tokens/s",
+    "chip*h": "chip-hours", "microbatch": "microbatches", "axis": "axes", "way": "ways", "h": "h", "s": "s", "ms": "ms",
+    "us": "µs", "min": "min", "USD": "USD", "%": "%", "GB": "GB", "MB": "MB", "TB": "TB", "GiB": "GiB",
+    "ratio": "times",
 }  # fmt: skip
 
 
@@ -339,9 +343,10 @@ def ambiguous(asked: Instance) -> str:
     return ""
 
 
-def instance(question: Question, seed: int | None = None) -> Instance:
+def instance(question: Question, seed: int | None = None, case: Mapping[str, Any] | None = None) -> Instance:
     """A question with the book's numbers, or with those of a seed (a whole number).
 
+    case: parameters of a setting that several questions share; a question takes those it has, if they suit it.
     Draws whose traps cannot be told from the answer are skipped. Raises QuestionError for another seed, or when no draw
     is left.
     """
@@ -349,9 +354,13 @@ def instance(question: Question, seed: int | None = None) -> Instance:
         raise QuestionError(f"seed {seed!r} is no whole number: use e.g. 7, or leave it out for the book's numbers")
     for attempt in range(_ATTEMPTS if seed is not None and question.draw else 1):
         values = parameters(question, seed, attempt)
+        if case and attempt == 0:
+            values.update({name: value for name, value in case.items() if name in values})
         if question.derive is not None:
             values.update(question.derive(SimpleNamespace(**values)))
         asked = Instance(question, seed, values)
         if not ambiguous(asked):
             return asked
-    raise QuestionError(f"question {question.id!r}, seed {seed}: {ambiguous(asked)} cannot be told apart; change its draw")
+    raise QuestionError(
+        f"question {question.id!r}, seed {seed}: {ambiguous(asked)} cannot be told apart; change its draw"
+    )

@@ -73,7 +73,9 @@ def ask(name: str, seed: int | None = None, shown: int = 0) -> Asked:
 def hint(name: str, level: int = 1, seed: int | None = None) -> str:
     """One of three hints: 1 a nudge, 2 the formula, 3 the numbers put in."""
     if level not in (1, 2, 3):
-        raise QuestionError(f"hint level {level!r}: use 1 ({HINT_NAMES[0]}), 2 ({HINT_NAMES[1]}) or 3 ({HINT_NAMES[2]})")
+        raise QuestionError(
+            f"hint level {level!r}: use 1 ({HINT_NAMES[0]}), 2 ({HINT_NAMES[1]}) or 3 ({HINT_NAMES[2]})"
+        )
     return instance(bank.question(name), seed).hints[level - 1]
 
 
@@ -90,8 +92,8 @@ def solve(name: str, seed: int | None = None) -> str:
 def check(name: str, answer: Any, seed: int | None = None) -> Verdict:
     """Verdict on an answer: a number, text with a unit, an option's letter, an explanation, or a function for code.
 
-    An estimate may come with an interval: `"20 days (10 to 40)"`. Raises QuestionError for an unknown id; an answer that
-    cannot be read gives a verdict of kind "unit", not an exception.
+    An estimate may come with an interval: `"20 days (10 to 40)"`. Raises QuestionError for an unknown id; an answer
+    that cannot be read gives a verdict of kind "unit", not an exception.
     """
     return grade(instance(bank.question(name), seed), answer)
 
@@ -144,7 +146,9 @@ def interval(asked: Instance, answer: Any) -> tuple[float, float | None, float |
     low, high = (answers.number(asked, t.strip() if not answers.read(t).bare else f"{t.strip()} {unit}".strip())
                  for t in (match[2], match[3]))  # fmt: skip
     if not low <= point <= high:
-        raise UnitError(f"interval {answer!r} is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high")
+        raise UnitError(
+            f"interval {answer!r} is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"
+        )
     return point, low, high
 
 
@@ -154,13 +158,15 @@ def log_error(value: float, truth: float) -> float:
 
 
 def _estimate(asked: Instance, answer: Any) -> Verdict:
-    """An order-of-magnitude answer: right within a factor of 2, close within 4; the interval is held against the truth."""
+    """An estimate: right within a factor of 2, close within 4; its interval is held against the truth."""
     point, low, high = interval(asked, answer)
     truth = float(asked.answer)
     exact = answers.judge(asked, point)
     error = log_error(point, truth)
     if error == math.inf:
-        return Verdict("unit", f"an estimate must be above zero, given {answer!r}: write e.g. {answers.in_unit_example(asked)}")
+        return Verdict(
+            "unit", f"an estimate must be above zero, given {answer!r}: write e.g. {answers.in_unit_example(asked)}"
+        )
     held = "" if low is None or high is None else (
         " Your interval holds it." if low <= truth <= high else " It lies outside your 90% interval."
     )  # fmt: skip
@@ -175,7 +181,7 @@ def _estimate(asked: Instance, answer: Any) -> Verdict:
 
 
 def _explanation(asked: Instance, answer: Any) -> Verdict:
-    """Points of the rubric that an explanation names. A machine finds words, not thoughts: compare with the answer too."""
+    """Points of the rubric that an explanation names. A machine finds words, not thoughts."""
     if not isinstance(answer, str) or len(answer.split()) < 3:
         return Verdict("unit", "write your explanation as a sentence or more, e.g. 'AllReduce is ...'")
     rubric = asked.question.rubric
@@ -184,14 +190,18 @@ def _explanation(asked: Instance, answer: Any) -> Verdict:
     score = len(got) / len(rubric)
     kind = "right" if not missing else ("partly" if got else "wrong")
     rest = f" Not found: {'; '.join(missing)}." if missing else ""
-    return Verdict(kind, f"{len(got)} of {len(rubric)} points found.{rest} Compare with the spoken answers.", score=score)
+    return Verdict(
+        kind, f"{len(got)} of {len(rubric)} points found.{rest} Compare with the spoken answers.", score=score
+    )
 
 
 def _code(asked: Instance, answer: Any) -> Verdict:
     """A function tried on the drawn values against the reference."""
     q, reference = asked.question, asked.question.reference
     if reference is None or not callable(answer):
-        return Verdict("unit", f"give a function of {', '.join(q.arguments)}, e.g. `lambda {', '.join(q.arguments)}: ...`")
+        return Verdict(
+            "unit", f"give a function of {', '.join(q.arguments)}, e.g. `lambda {', '.join(q.arguments)}: ...`"
+        )
     for trial in (asked, *(instance(q, seed) for seed in range(5))):
         arguments = [trial.values[a] for a in q.arguments]
         wanted = float(reference(*arguments))
@@ -203,7 +213,9 @@ def _code(asked: Instance, answer: Any) -> Verdict:
             return Verdict("unit", f"it returns {found!r} for {given}: return a number")
         if not math.isclose(found, wanted, rel_tol=1e-6):
             ratio = found / wanted if wanted else math.inf
-            return Verdict("ratio", f"It gives {found:.6g} for {given}, {wanted:.6g} is wanted: {ratio:.4g} times as much")
+            return Verdict(
+                "ratio", f"It gives {found:.6g} for {given}, {wanted:.6g} is wanted: {ratio:.4g} times as much"
+            )
     return Verdict("right", "Right: it agrees with the library on every trial.", score=1.0)
 
 

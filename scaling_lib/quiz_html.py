@@ -56,11 +56,19 @@ def _after(asked: Instance) -> str:
         rows = zip(("30 seconds", "2 minutes", "5 minutes"), q.says, strict=True)
         parts += [f"<p><strong>{t}.</strong> {prose(fill(s, asked.values))}</p>" for t, s in rows]
     if q.rubric:
-        parts.append("<p>Points:</p><ul>" + "".join(f"<li>{prose(fill(p.text, asked.values))}</li>" for p in q.rubric) + "</ul>")
+        parts.append(
+            "<p>Points:</p><ul>" + "".join(f"<li>{prose(fill(p.text, asked.values))}</li>" for p in q.rubric) + "</ul>"
+        )
     wrong = [(t.name, in_unit(v, q.unit), fill(t.why, asked.values)) for t, v in asked.traps]
-    wrong += [(o, "", fill(p.why, asked.values)) for o, p in zip(asked.options, asked.choices, strict=True) if p.key != asked.answer]
+    wrong += [
+        (o, "", fill(p.why, asked.values))
+        for o, p in zip(asked.options, asked.choices, strict=True)
+        if p.key != asked.answer
+    ]
     if wrong:
-        rows_html = "".join(f"<li>{prose(v + ': ' if v else '')}<em>{prose(n)}</em>. {prose(w)}</li>" for n, v, w in wrong)
+        rows_html = "".join(
+            f"<li>{prose(v + ': ' if v else '')}<em>{prose(n)}</em>. {prose(w)}</li>" for n, v, w in wrong
+        )
         parts.append(f"<p>Wrong answers and what they betray:</p><ul>{rows_html}</ul>")
     if q.follow_ups:
         rows_html = "".join(f"<li>{prose(fill(f, asked.values))}</li>" for f in q.follow_ups)

@@ -14,7 +14,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling_lib import answers, bank, drill, leitner, quiz
-from scaling_lib.questions import KINDS, Option, Point, Question, QuestionError, Trap, fill, in_unit, instance, pick, unit_of
+from scaling_lib.questions import (
+    KINDS,
+    Option,
+    Point,
+    Question,
+    QuestionError,
+    Trap,
+    fill,
+    in_unit,
+    instance,
+    pick,
+    unit_of,
+)
 from scaling_lib.units import DAY, UnitError
 
 
@@ -79,7 +91,9 @@ def test_what_people_type_is_read(text: str, value: float, dimension: str) -> No
     assert reading.dimension == dimension
 
 
-@pytest.mark.parametrize("text", ["", "many", "1,5 GB", "1.2.3 GB", "5 parsec", "1e999 B", "9^9999", "1/0", "nan", "GB 5"])
+@pytest.mark.parametrize(
+    "text", ["", "many", "1,5 GB", "1.2.3 GB", "5 parsec", "1e999 B", "9^9999", "1/0", "nan", "GB 5"]
+)
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(UnitError):
         answers.read(text)
@@ -97,13 +111,30 @@ def test_any_text_gives_a_verdict_or_a_reason(text: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.one_of(st.none(), st.booleans(), st.floats(allow_nan=True), st.integers(), st.lists(st.integers(), max_size=2), st.binary(max_size=3)))
+@given(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.floats(allow_nan=True),
+        st.integers(),
+        st.lists(st.integers(), max_size=2),
+        st.binary(max_size=3),
+    )
+)
 def test_any_object_gives_a_verdict_or_a_reason(answer: object) -> None:
-    for name in ("dp.critical_tokens", "dp.which_network", "dp.code_threshold", "dp.explain_threshold", "budget.estimate_cost"):
+    for name in (
+        "dp.critical_tokens",
+        "dp.which_network",
+        "dp.code_threshold",
+        "dp.explain_threshold",
+        "budget.estimate_cost",
+    ):
         assert quiz.check(name, answer).message
 
 
-@given(st.floats(1e-6, 1e18), st.sampled_from(["GB", "GiB", "day", "h", "TFLOP", "token/chip", "USD", "%", "GPU*h", "us"]))
+@given(
+    st.floats(1e-6, 1e18), st.sampled_from(["GB", "GiB", "day", "h", "TFLOP", "token/chip", "USD", "%", "GPU*h", "us"])
+)
 def test_what_is_printed_can_be_typed(value: float, unit: str) -> None:
     text = in_unit(value, unit, 9)
     assert answers.read(text).value == pytest.approx(value, rel=1e-6, abs=1e-300)
@@ -151,7 +182,9 @@ def test_the_message_says_which_way_and_how_far() -> None:
     assert "4.0% too large" in quiz.grade(asked, 52).message
 
 
-@pytest.mark.parametrize(("seconds", "name"), [(86400, "seconds/days"), (3600, "seconds/hours"), (24, "hours/days"), (60, "60")])
+@pytest.mark.parametrize(
+    ("seconds", "name"), [(86400, "seconds/days"), (3600, "seconds/hours"), (24, "hours/days"), (60, "60")]
+)
 def test_slips_of_time_are_named(seconds: float, name: str) -> None:
     asked = instance(bank.question("budget.days"))
     assert answers.judge(asked, asked.answer * seconds).name == name
@@ -197,7 +230,10 @@ def test_estimates_are_scored_by_size_and_interval() -> None:
 
 def test_explanations_are_held_against_the_rubric() -> None:
     asked = instance(bank.question("interview.q4_tp_batch"))
-    full = quiz.grade(asked, "FLOPs and activations both grow with B so it cancels; F, C and W are left; good for inference at small batch")
+    full = quiz.grade(
+        asked,
+        "FLOPs and activations both grow with B so it cancels; F, C and W are left; good for inference at small batch",
+    )
     assert full.kind == "right"
     part = quiz.grade(asked, "because both of them grow with the batch")
     assert part.kind == "partly"
@@ -244,7 +280,9 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
 
 
 def test_hints_lead_from_a_nudge_to_the_numbers() -> None:
-    assert [quiz.hint("dp.critical_tokens", i) for i in (1, 2, 3)] == list(instance(bank.question("dp.critical_tokens")).hints)
+    assert [quiz.hint("dp.critical_tokens", i) for i in (1, 2, 3)] == list(
+        instance(bank.question("dp.critical_tokens")).hints
+    )
     assert "989" in quiz.hint("dp.critical_tokens", 3)
 
 
@@ -289,7 +327,10 @@ def test_a_trap_equal_to_the_answer_is_refused() -> None:
 def test_a_template_must_name_what_is_computed() -> None:
     with pytest.raises(QuestionError, match="'m'"):
         fill("{m} GB", {"n": 1})
-    assert fill("{n}, {x}, {b:GB}, {m:model}", {"n": 4194304, "x": 0.5, "b": 5e9, "m": "llama-3-70b"}) == "4,194,304, 0.5, 5 GB, Llama 3 70B"
+    assert (
+        fill("{n}, {x}, {b:GB}, {m:model}", {"n": 4194304, "x": 0.5, "b": 5e9, "m": "llama-3-70b"})
+        == "4,194,304, 0.5, 5 GB, Llama 3 70B"
+    )
 
 
 def test_banks_are_checked_when_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +364,9 @@ def test_progress_is_read_back_as_written(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "progress.json"
     estimate = leitner.Estimate("dp.estimate_days", 10.0, 12.0, 5.0, None)
     leitner.record(path, "dp.critical_batch", True, 5.0, estimate)
-    leitner.update(path, lambda p: leitner.Progress(p.cards, p.estimates, leitner.Session((("dp.max_params", 3),), 90.0)))
+    leitner.update(
+        path, lambda p: leitner.Progress(p.cards, p.estimates, leitner.Session((("dp.max_params", 3),), 90.0))
+    )
     progress, message = leitner.load(path)
     assert message == ""
     assert progress.cards["dp.critical_batch"] == leitner.Card(1, 5.0 + DAY, 1, 1)
@@ -332,8 +375,12 @@ def test_progress_is_read_back_as_written(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["progress.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"cards": {"a": 3}, "estimates": [], "session": null}', '{"cards": {}}', "\x00\xff",
-                                  '{"cards": {"a": {"box": 99, "due": 0, "seen": 0, "right": 0}}, "estimates": [], "session": null}'])  # fmt: skip
+EMPTY = '"estimates": [], "session": null}'
+DAMAGED = ["", "{", "[]", "null", '{"cards": {"a": 3}, ' + EMPTY, '{"cards": {}}', "\x00\xff"]
+DAMAGED += ['{"cards": {"a": {"box": 99, "due": 0, "seen": 0, "right": 0}}, ' + EMPTY]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_file_is_set_aside_and_said(tmp_path: Path, text: str) -> None:
     path = tmp_path / "progress.json"
     for number_ in (1, 2):
@@ -402,7 +449,12 @@ def test_progress_lives_in_the_data_directory(monkeypatch: pytest.MonkeyPatch, t
 
 def test_due_questions_come_first_and_chapters_mix() -> None:
     ids = ["dp.a", "dp.b", "dp.c", "tp.a", "tp.b"]
-    cards = {"dp.a": leitner.Card(2, 100.0), "dp.b": leitner.Card(1, 10.0), "dp.c": leitner.Card(0, 0.0), "tp.a": leitner.Card(4, 500.0)}
+    cards = {
+        "dp.a": leitner.Card(2, 100.0),
+        "dp.b": leitner.Card(1, 10.0),
+        "dp.c": leitner.Card(0, 0.0),
+        "tp.a": leitner.Card(4, 500.0),
+    }
     assert leitner.choose(leitner.Progress(cards), ids, 50.0, 5) == ["dp.c", "tp.b", "dp.b", "tp.a", "dp.a"]
     assert leitner.choose(leitner.Progress(cards), ids, 50.0, 2) == ["dp.c", "tp.b"]
 

@@ -234,7 +234,13 @@ QUESTIONS = (
         derive=_run,
         answer="flops",
         unit="FLOP",
-        traps=(Trap("the forward pass alone", "flops_forward", "2 N T is inference; the backward pass costs twice as much again."),),
+        traps=(
+            Trap(
+                "the forward pass alone",
+                "flops_forward",
+                "2 N T is inference; the backward pass costs twice as much again.",
+            ),
+        ),
         steps={"flops": "6 x {params:Gparam} x {tokens:Ttoken}."},
         difficulty=1,
         importance=5,
@@ -258,7 +264,11 @@ QUESTIONS = (
         answer="flops",
         unit="FLOP",
         traps=(
-            Trap("all experts", "flops_all", "a token passes through few experts; memory pays for all, FLOPs only for the active ones."),
+            Trap(
+                "all experts",
+                "flops_all",
+                "a token passes through few experts; memory pays for all, FLOPs only for the active ones.",
+            ),
             Trap("the forward pass alone", "flops_forward", "training costs six FLOPs a parameter and token, not two."),
         ),
         steps={"flops": "6 x {params:Gparam} x {tokens:Ttoken}."},
@@ -287,9 +297,15 @@ QUESTIONS = (
         answer="seconds",
         unit="day",
         traps=(
-            Trap("the forward pass alone", "seconds_forward", "training costs six FLOPs a parameter and token, not two."),
+            Trap(
+                "the forward pass alone", "seconds_forward", "training costs six FLOPs a parameter and token, not two."
+            ),
             Trap("the full peak", "seconds_full", "only {mfu:%} of the peak arrives."),
-            Trap("the sparse peak", "seconds_sparse", "data sheets print a peak that skips zeros, twice the dense {peak:FLOP/s}."),
+            Trap(
+                "the sparse peak",
+                "seconds_sparse",
+                "data sheets print a peak that skips zeros, twice the dense {peak:FLOP/s}.",
+            ),
         ),
         steps={
             "flops": "6 N T = {flops:FLOP}.",
@@ -312,15 +328,27 @@ QUESTIONS = (
             "6 N T = {flops:FLOP}, C = {peak:FLOP/s}.",
         ),
         canonical=RUN,
-        draw={"case": CASES, "cluster": ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8", "tpu-v5p"), "mfu": (0.3, 0.4, 0.5)},
+        draw={
+            "case": CASES,
+            "cluster": ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8", "tpu-v5p"),
+            "mfu": (0.3, 0.4, 0.5),
+        },
         derive=_run,
         answer="chip_time",
         unit="chip*h",
         traps=(
-            Trap("the forward pass alone", "chip_time_forward", "training costs six FLOPs a parameter and token, not two."),
+            Trap(
+                "the forward pass alone",
+                "chip_time_forward",
+                "training costs six FLOPs a parameter and token, not two.",
+            ),
             Trap("the full peak", "chip_time_full", "only {mfu:%} of the peak arrives."),
         ),
-        steps={"flops": "{flops:FLOP}.", "rates": "One chip: {peak:FLOP/s} x {mfu:%}.", "knob": "Divide, then by 3600."},
+        steps={
+            "flops": "{flops:FLOP}.",
+            "rates": "One chip: {peak:FLOP/s} x {mfu:%}.",
+            "knob": "Divide, then by 3600.",
+        },
         importance=4,
         minutes=2,
         tags=("time", "money"),
@@ -407,7 +435,9 @@ QUESTIONS = (
         unit="chip",
         traps=(
             Trap("the full peak", "needed_full", "only {mfu:%} of the peak arrives."),
-            Trap("the forward pass alone", "needed_forward", "training costs six FLOPs a parameter and token, not two."),
+            Trap(
+                "the forward pass alone", "needed_forward", "training costs six FLOPs a parameter and token, not two."
+            ),
         ),
         steps={
             "flops": "{flops:FLOP}.",
@@ -441,7 +471,9 @@ QUESTIONS = (
         answer="seconds",
         unit="h",
         traps=(
-            Trap("the forward pass alone", "seconds_forward", "training costs six FLOPs a parameter and token, not two."),
+            Trap(
+                "the forward pass alone", "seconds_forward", "training costs six FLOPs a parameter and token, not two."
+            ),
             Trap("the full peak", "seconds_full", "only {mfu:%} of the peak arrives."),
         ),
         steps={"flops": "{flops:FLOP}.", "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.", "knob": "Divide; {seconds:s}."},
@@ -467,7 +499,10 @@ QUESTIONS = (
             Trap("nodes for chips", "mtbf_nodes", "the rate is per chip, so multiply by chips."),
             Trap("one chip", "mtbf_chip", "the whole job stops when one of {chips} chips does."),
         ),
-        steps={"rates": "{rate_day} per chip and day x {chips} chips = {fails_day} failures a day.", "knob": "Invert: {mtbf:s}."},
+        steps={
+            "rates": "{rate_day} per chip and day x {chips} chips = {fails_day} failures a day.",
+            "knob": "Invert: {mtbf:s}.",
+        },
         importance=4,
         tags=("failures",),
         book="budget.mtbf(budget.failure_rate('llama-3-405b'), 16384)",
@@ -488,7 +523,9 @@ QUESTIONS = (
         answer="tau",
         unit="min",
         traps=(
-            Trap("the 2 forgotten", "tau_no_two", "half an interval is lost on average, which puts a 2 under the root."),
+            Trap(
+                "the 2 forgotten", "tau_no_two", "half an interval is lost on average, which puts a 2 under the root."
+            ),
             Trap("half the interval", "tau_half", "on average half an interval is lost, but it is written at its end."),
         ),
         steps={
@@ -511,7 +548,12 @@ QUESTIONS = (
             "tau = {tau:s}, delta = {save} s, M = {mtbf:s}, R = {restart_s:s}.",
         ),
         canonical=FAIL,
-        draw={**FAIL_DRAW, "chips": (4096, 8192, 16384, 24576), "fleet": ("llama-3-405b", "rsc-1"), "restart": (10, 15, 20, 30)},
+        draw={
+            **FAIL_DRAW,
+            "chips": (4096, 8192, 16384, 24576),
+            "fleet": ("llama-3-405b", "rsc-1"),
+            "restart": (10, 15, 20, 30),
+        },
         derive=_failures,
         answer="goodput",
         unit="%",
@@ -665,8 +707,14 @@ QUESTIONS = (
         answer="right",
         options=(
             Option("a", "Team A's, as it counts more FLOPs for the same time"),
-            Option("b", "Team B's, as it is more honest", "Counting fewer FLOPs in the same time gives a lower figure."),
-            Option("same", "Both are the same, as MFU is a property of the run", "MFU depends on what one counts as model FLOPs."),
+            Option(
+                "b", "Team B's, as it is more honest", "Counting fewer FLOPs in the same time gives a lower figure."
+            ),
+            Option(
+                "same",
+                "Both are the same, as MFU is a property of the run",
+                "MFU depends on what one counts as model FLOPs.",
+            ),
             Option("six", "Neither may count attention, MFU means 6N", "Both conventions exist; name the one you use."),
         ),
         steps={"flops": "Full attention counts twice the causal FLOPs.", "compare": "Same time, so a higher MFU."},
@@ -686,9 +734,7 @@ QUESTIONS = (
         derive=_cap_claim,
         answer="ours",
         unit="day",
-        traps=(
-            Trap("40% MFU taken as given", "said", "468 tokens per GPU cannot hide gathers that need 2472."),
-        ),
+        traps=(Trap("40% MFU taken as given", "said", "468 tokens per GPU cannot hide gathers that need 2472."),),
         steps={
             "flops": "6 N T for 70.55e9 parameters and 15e12 tokens.",
             "bytes": "TP inside a node does not shrink what the node gathers.",
@@ -716,7 +762,11 @@ QUESTIONS = (
         answer="ours",
         unit="day",
         traps=(
-            Trap("the snapshot of another run", "said", "54 days is the part of the 405B run whose failures were published."),
+            Trap(
+                "the snapshot of another run",
+                "said",
+                "54 days is the part of the 405B run whose failures were published.",
+            ),
             Trap("40% MFU", "effective", "the reported hours imply 28%, not 40%."),
         ),
         steps={"rates": "{hours:GPU*h} over 16384 GPUs.", "knob": "In days."},
@@ -737,12 +787,30 @@ QUESTIONS = (
         derive=lambda p: {"right": "unsourced"},
         answer="right",
         options=(
-            Option("unsourced", "It has no source; only the GPU-hours are published, and price, staff and retries are guesses"),
-            Option("low", "It is too low, as GPUs cost 25 thousand dollars each", "Buying a fleet is not the cost of one run on it."),
-            Option("high", "It is too high: 8.9 million is the true cost", "8.9 million is compute at 40% MFU and 2 dollars; both are assumptions."),
-            Option("right", "It follows from the reported hours", "6.4 million hours at 2 dollars are 12.8 million; nothing gives 30 to 50."),
+            Option(
+                "unsourced",
+                "It has no source; only the GPU-hours are published, and price, staff and retries are guesses",
+            ),
+            Option(
+                "low",
+                "It is too low, as GPUs cost 25 thousand dollars each",
+                "Buying a fleet is not the cost of one run on it.",
+            ),
+            Option(
+                "high",
+                "It is too high: 8.9 million is the true cost",
+                "8.9 million is compute at 40% MFU and 2 dollars; both are assumptions.",
+            ),
+            Option(
+                "right",
+                "It follows from the reported hours",
+                "6.4 million hours at 2 dollars are 12.8 million; nothing gives 30 to 50.",
+            ),
         ),
-        steps={"compare": "6.4 million GPU-hours are published, a price is not.", "knob": "State ranges with their inputs instead."},
+        steps={
+            "compare": "6.4 million GPU-hours are published, a price is not.",
+            "knob": "State ranges with their inputs instead.",
+        },
         minutes=2,
         tags=("claim", "money"),
         claim="cost-meta",
@@ -760,12 +828,24 @@ QUESTIONS = (
         derive=lambda p: {"right": "transient"},
         answer="right",
         options=(
-            Option("transient", "The transient part: gathered layers, the layer being recomputed, logits, buffers and context, several GB"),
+            Option(
+                "transient",
+                "The transient part: gathered layers, the layer being recomputed, logits, buffers and context, several GB",
+            ),
             Option("adam", "Adam's moments need 16 bytes a parameter", "They take 8; the text has them."),
-            Option("weights", "Weights are kept in full on each GPU", "FSDP shards them; they are gathered layer by layer."),
-            Option("none", "None; sharding over 8192 GPUs leaves next to nothing", "The sharded state is small, the transient part is not sharded over 8192."),
+            Option(
+                "weights", "Weights are kept in full on each GPU", "FSDP shards them; they are gathered layer by layer."
+            ),
+            Option(
+                "none",
+                "None; sharding over 8192 GPUs leaves next to nothing",
+                "The sharded state is small, the transient part is not sharded over 8192.",
+            ),
         ),
-        steps={"bytes": "The listed rows give 1.48 GB.", "compare": "Gathered layers (428 MB each), working set, logits and context come on top."},
+        steps={
+            "bytes": "The listed rows give 1.48 GB.",
+            "compare": "Gathered layers (428 MB each), working set, logits and context come on top.",
+        },
         difficulty=3,
         minutes=2,
         tags=("claim", "memory"),
@@ -821,7 +901,10 @@ QUESTIONS = (
         derive=lambda p: {
             "said_usd": float(claim("five-million").said) * 1e6,
             "ours": float(claim("five-million").ours or 0) * 1e6,
-            "owned": budget.cost(float(claim("five-million").ours or 0) * 1e6 / budget.price("article-cloud").rate, budget.price("article-owned").rate),
+            "owned": budget.cost(
+                float(claim("five-million").ours or 0) * 1e6 / budget.price("article-cloud").rate,
+                budget.price("article-owned").rate,
+            ),
         },
         answer="ours",
         unit="USD",
@@ -829,7 +912,10 @@ QUESTIONS = (
             Trap("the summary's number", "said_usd", "it lies between the two prices and follows from neither."),
             Trap("the price of owned machines", "owned", "rented GPUs were asked."),
         ),
-        steps={"rates": "4.46 million GPU-hours at 40% MFU.", "knob": "x 2 USD; Meta's 6.4 million hours would be 12.8 million USD."},
+        steps={
+            "rates": "4.46 million GPU-hours at 40% MFU.",
+            "knob": "x 2 USD; Meta's 6.4 million hours would be 12.8 million USD.",
+        },
         difficulty=1,
         minutes=1,
         tags=("claim", "money"),
@@ -846,7 +932,9 @@ QUESTIONS = (
         ),
         rubric=(
             Point("MFU is not known in advance", (r"mfu|utili[sz]ation|efficien",)),
-            Point("failures and restarts take time (goodput)", (r"fail|restart|goodput|checkpoint|interrupt|downtime",)),
+            Point(
+                "failures and restarts take time (goodput)", (r"fail|restart|goodput|checkpoint|interrupt|downtime",)
+            ),
             Point("prices or availability of chips move", (r"price|cost|dollar|availab",)),
             Point("published runs anchor the estimate", (r"publish|report|model card|meta|llama|measured",)),
         ),
@@ -862,7 +950,11 @@ QUESTIONS = (
             "on-demand clouds. All corners together give the widest interval; if the inputs are independent the middle is likelier. "
             "Then the plan: measure step time on 64 GPUs, extrapolate, buy slack for the rest.",
         ),
-        steps={"flops": "Known within a few percent.", "rates": "MFU and goodput are ranges.", "knob": "Report low, point, high."},
+        steps={
+            "flops": "Known within a few percent.",
+            "rates": "MFU and goodput are ranges.",
+            "knob": "Report low, point, high.",
+        },
         importance=4,
         minutes=4,
         tags=("concept", "aloud"),
@@ -883,7 +975,11 @@ QUESTIONS = (
         answer="usd",
         unit="USD",
         traps=(Trap("the forward pass alone", "forward", "training costs six FLOPs a parameter and token, not two."),),
-        steps={"flops": "6 x {params:Gparam} x {tokens:Ttoken}.", "rates": "{chip_time:GPU*h}.", "knob": "x {rate:USD/s}."},
+        steps={
+            "flops": "6 x {params:Gparam} x {tokens:Ttoken}.",
+            "rates": "{chip_time:GPU*h}.",
+            "knob": "x {rate:USD/s}.",
+        },
         tags=("estimate", "money"),
     ),
     Question(

@@ -47,7 +47,8 @@ def _levels(p: Any) -> dict[str, Any]:
         "inner_seconds": collectives.all_gather(size, c.domain, c.levels[0].egress),
         "seconds": collectives.hierarchical("all_gather", size, hops),
         "flat": collectives.all_gather(size, gpus, card),
-        "both_levels": collectives.all_gather(size, c.domain, c.levels[0].egress) + collectives.hierarchical("all_gather", size, hops),
+        "both_levels": collectives.all_gather(size, c.domain, c.levels[0].egress)
+        + collectives.hierarchical("all_gather", size, hops),
         "reduce": collectives.hierarchical("all_reduce", size, hops),
     }
 
@@ -124,9 +125,7 @@ QUESTIONS = (
         derive=_one,
         answer="reduce",
         unit="us",
-        traps=(
-            Trap("half of it", "gather", "an all-reduce is a reduce-scatter and an all-gather."),
-        ),
+        traps=(Trap("half of it", "gather", "an all-reduce is a reduce-scatter and an all-gather."),),
         steps={"bytes": "2 x {share} of {bytes:MB} from each chip.", "rates": "/ {egress:B/s}."},
         difficulty=1,
         importance=5,
@@ -199,7 +198,11 @@ QUESTIONS = (
         "collectives.hierarchical",
         "numeric",
         "{nodes} nodes of {cluster:cluster} ({gpus} GPUs) all-gather {size} MB hierarchically, levels overlapped. Milliseconds?",
-        ("Which level is slowest?", "max over levels of V (n_i-1)/(n_i W_i).", "Inside {inner:B/s} a GPU, outside {node:B/s} a node."),
+        (
+            "Which level is slowest?",
+            "max over levels of V (n_i-1)/(n_i W_i).",
+            "Inside {inner:B/s} a GPU, outside {node:B/s} a node.",
+        ),
         canonical=WIDE,
         draw=WIDE_DRAW,
         derive=_levels,
@@ -289,7 +292,11 @@ QUESTIONS = (
             Option("equal", "Both take equally long", "7/8/450 is 1.94e-3, 1/2/400 is 1.25e-3."),
             Option("one", "A single card of 50 GB/s", "All eight cards of a node send."),
         ),
-        steps={"bytes": "Inside 7V/8, outside V/2.", "rates": "450 and 400 GB/s.", "compare": "1.94 against 1.25 ns per byte."},
+        steps={
+            "bytes": "Inside 7V/8, outside V/2.",
+            "rates": "450 and 400 GB/s.",
+            "compare": "1.94 against 1.25 ns per byte.",
+        },
         difficulty=3,
         tags=("hierarchy", "small"),
     ),
@@ -305,7 +312,11 @@ QUESTIONS = (
         answer="reduce",
         unit="us",
         traps=(
-            Trap("the claim", "claimed", "each of the steps sends only V/n, so bandwidth time stays below 2V/W for any n."),
+            Trap(
+                "the claim",
+                "claimed",
+                "each of the steps sends only V/n, so bandwidth time stays below 2V/W for any n.",
+            ),
             Trap("half of it", "gather", "reduce-scatter and all-gather."),
         ),
         steps={"bytes": "2 V (n-1)/n, never above 2V.", "rates": "/ {egress:B/s}."},
@@ -321,8 +332,14 @@ QUESTIONS = (
         options=(
             Option("same", "Both send V(n-1)/n: a reduce-scatter is an all-gather run backwards"),
             Option("twice", "It is twice as costly", "That is an all-reduce, which is both of them."),
-            Option("half", "It costs half, as results are smaller", "Partial sums of the same size travel at each step."),
-            Option("compute", "It is limited by the FLOPs of adding", "One addition per element received is far below the peak."),
+            Option(
+                "half", "It costs half, as results are smaller", "Partial sums of the same size travel at each step."
+            ),
+            Option(
+                "compute",
+                "It is limited by the FLOPs of adding",
+                "One addition per element received is far below the peak.",
+            ),
         ),
         steps={"bytes": "V (n-1)/n in either."},
         difficulty=1,
@@ -335,7 +352,9 @@ QUESTIONS = (
         "Explain why a ring all-reduce is bandwidth-optimal and when you would not use one.",
         ("What must each chip send at least?", "2 V (n-1)/n.", "Latency: 2(n-1) steps."),
         rubric=(
-            Point("each chip sends 2V(n-1)/n, nearly independent of n", (r"2 ?V|twice|independent of n|\(n ?- ?1\)/n",)),
+            Point(
+                "each chip sends 2V(n-1)/n, nearly independent of n", (r"2 ?V|twice|independent of n|\(n ?- ?1\)/n",)
+            ),
             Point("all links busy all the time", (r"all links|every link|busy|parallel|pipelin",)),
             Point("latency grows with n-1 steps", (r"latenc|steps",)),
             Point("trees or hierarchy for small messages or many nodes", (r"tree|hierarch|small|in-?network|sharp",)),

@@ -8,7 +8,18 @@ from scaling_lib import cluster, crosspod
 from scaling_lib.claims import claim
 from scaling_lib.questions import Option, Point, Question, Trap
 
-PODS = ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7", "dgx-h100", "dgx-b200", "gb200-nvl72", "gb300-nvl72", "mi300x-8")
+PODS = (
+    "tpu-v4",
+    "tpu-v5e",
+    "tpu-v5p",
+    "tpu-v6e",
+    "tpu-v7",
+    "dgx-h100",
+    "dgx-b200",
+    "gb200-nvl72",
+    "gb300-nvl72",
+    "mi300x-8",
+)
 
 
 def _pod(p: Any) -> dict[str, Any]:
@@ -80,7 +91,8 @@ QUESTIONS = (
     Question(
         "crosspod.tokens_per_chip",
         "numeric",
-        "The same threshold told per chip: how many tokens must each chip of a pod have ({cluster:cluster}, {size} chips a pod)?",
+        "Data parallelism between pods of {cluster:cluster} ({size} chips each): how many tokens must each chip have per step so that the all-reduce "
+        "between pods hides?",
         ("Divide.", "C/(W x chips of a pod).", "{need:token/pod} over {size}."),
         canonical=CANON,
         draw={"cluster": PODS},
@@ -134,9 +146,7 @@ QUESTIONS = (
         derive=_pod,
         answer="limit",
         unit="pod",
-        traps=(
-            Trap("chips", "limit_chips", "this counts chips."),
-        ),
+        traps=(Trap("chips", "limit_chips", "this counts chips."),),
         steps={"compare": "{need:token/pod} for each.", "knob": "{batch} / {need:token/pod}."},
         importance=4,
         minutes=2,
@@ -150,13 +160,15 @@ QUESTIONS = (
         "sustain at most?",
         ("Tokens per pod against the threshold.", "(B/pods)/(C/W).", "{batch_pod:token/pod} against {need:token/pod}."),
         canonical={**CANON, "cluster": "dgx-h100", "batch": 16777216, "pods": 2048},
-        draw={"cluster": ("dgx-h100", "dgx-b200", "mi300x-8"), "batch": (4194304, 8388608, 16777216), "pods": (1024, 1536, 2048, 3072)},
+        draw={
+            "cluster": ("dgx-h100", "dgx-b200", "mi300x-8"),
+            "batch": (4194304, 8388608, 16777216),
+            "pods": (1024, 1536, 2048, 3072),
+        },
         derive=_pod,
         answer="share",
         unit="%",
-        traps=(
-            Trap("tokens per chip", "share_chip", "the threshold {need} is per pod."),
-        ),
+        traps=(Trap("tokens per chip", "share_chip", "the threshold {need} is per pod."),),
         steps={"compare": "{batch_pod:token/pod} against {need:token/pod}.", "knob": "Their ratio."},
         tags=("mfu",),
         book="16777216 / 2048 / crosspod.critical_pod_tokens(h100_peak, nic_egress)",
@@ -175,7 +187,10 @@ QUESTIONS = (
             Option("half", "They halve", "Per chip they halve; per pod they stay."),
             Option("square", "They grow fourfold", "Chips cancel in the ratio."),
         ),
-        steps={"bytes": "8DF per pod, as before, over twice the egress.", "compare": "Compute per token takes half as long too."},
+        steps={
+            "bytes": "8DF per pod, as before, over twice the egress.",
+            "compare": "Compute per token takes half as long too.",
+        },
         minutes=2,
         tags=("concept",),
     ),
@@ -185,7 +200,11 @@ QUESTIONS = (
         "Audit. 'Across nodes about 2500 tokens per H100 are needed, which is easily reached.' The next page trains 16e6 tokens a step on "
         "16384 GPUs. How many tokens per GPU are there?",
         ("Divide.", "B/N.", "16e6/16384."),
-        derive=lambda p: {"ours": float(claim("easy-to-reach").ours or 0), "needed": 2500.0, "per_node": float(claim("easy-to-reach").ours or 0) * 8},
+        derive=lambda p: {
+            "ours": float(claim("easy-to-reach").ours or 0),
+            "needed": 2500.0,
+            "per_node": float(claim("easy-to-reach").ours or 0) * 8,
+        },
         answer="ours",
         unit="token/chip",
         traps=(
@@ -226,7 +245,11 @@ QUESTIONS = (
         "audit",
         "Audit. 'In practice Meta nested TP 8 in the node, FSDP across nodes, and split that into FSDP inside pods and DP between them.' "
         "What is missing from it?",
-        ("Look at the published layouts of the 405B.", "TP x PP x DP.", "Which dimension lowers the gradient traffic per GPU?"),
+        (
+            "Look at the published layouts of the 405B.",
+            "TP x PP x DP.",
+            "Which dimension lowers the gradient traffic per GPU?",
+        ),
         derive=lambda p: {"right": "pp"},
         answer="right",
         options=(
@@ -235,7 +258,10 @@ QUESTIONS = (
             Option("cp", "Context parallelism of 16 throughout", "It was used in the long-context stage alone."),
             Option("nothing", "Nothing", "The published layouts have 16 pipeline stages."),
         ),
-        steps={"bytes": "PP 16 leaves each GPU 1/16 of the layers to reduce.", "compare": "That is what makes 1000 tokens per GPU enough."},
+        steps={
+            "bytes": "PP 16 leaves each GPU 1/16 of the layers to reduce.",
+            "compare": "That is what makes 1000 tokens per GPU enough.",
+        },
         minutes=2,
         tags=("claim", "reported"),
         claim="three-level-nesting",
@@ -248,7 +274,10 @@ QUESTIONS = (
         derive=lambda p: {"right": "rare"},
         answer="right",
         options=(
-            Option("rare", "It sends once a step, of a size that does not grow with the batch, and may overlap the whole backward pass"),
+            Option(
+                "rare",
+                "It sends once a step, of a size that does not grow with the batch, and may overlap the whole backward pass",
+            ),
             Option("small", "Its messages are the smallest", "Gradients of the whole model are large; PP sends less."),
             Option("none", "It sends nothing between pods", "Gradients must be reduced over all replicas."),
             Option("fast", "Because the all-reduce is in-network there", "Not on the networks of this catalogue."),
@@ -265,8 +294,13 @@ QUESTIONS = (
         ("Which dimension changes what a GPU reduces?", "C/(W_node PP).", "PP 16: 155 tokens."),
         rubric=(
             Point("pipeline parallelism over 16 stages", (r"pipelin|\bpp\b",)),
-            Point("each GPU holds and reduces 1/16 of the layers", (r"1/16|sixteen|16 times|fewer (layers|gradients)|share of the layers",)),
-            Point("the threshold falls to about 155 tokens", (r"155|threshold.*(fall|drop|lower|divid)|lower.*threshold",)),
+            Point(
+                "each GPU holds and reduces 1/16 of the layers",
+                (r"1/16|sixteen|16 times|fewer (layers|gradients)|share of the layers",),
+            ),
+            Point(
+                "the threshold falls to about 155 tokens", (r"155|threshold.*(fall|drop|lower|divid)|lower.*threshold",)
+            ),
             Point("paid with a bubble, so enough microbatches are needed", (r"bubble|microbatch",)),
         ),
         says=(

@@ -61,11 +61,29 @@ def _claim(name: str) -> Any:
 def _hybrid_claim(p: Any) -> dict[str, Any]:
     c = cluster("dgx-h100")
     peak, inner = c.chip.flops("bf16"), c.levels[0].egress
-    return {**_claim("hybrid-threshold-h100")(p), "egress": hybrid.critical_tokens(peak, 2 * inner, inner, 28672), "inner": fsdp.critical_tokens(peak, inner)}
+    return {
+        **_claim("hybrid-threshold-h100")(p),
+        "egress": hybrid.critical_tokens(peak, 2 * inner, inner, 28672),
+        "inner": fsdp.critical_tokens(peak, inner),
+    }
 
 
-PLAN = {"cluster": "dgx-h100", "model": "llama-3-70b", "batch": 4194304, "chips": 8960, "pp": 8, "tp": 8, "seq": 4096, "v": 5}
-PLAN_DRAW = {"cluster": ("dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8"), "batch": (2097152, 4194304, 8388608), "chips": (4096, 8192), "pp": (4, 8, 16)}
+PLAN = {
+    "cluster": "dgx-h100",
+    "model": "llama-3-70b",
+    "batch": 4194304,
+    "chips": 8960,
+    "pp": 8,
+    "tp": 8,
+    "seq": 4096,
+    "v": 5,
+}
+PLAN_DRAW = {
+    "cluster": ("dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8"),
+    "batch": (2097152, 4194304, 8388608),
+    "chips": (4096, 8192),
+    "pp": (4, 8, 16),
+}
 
 QUESTIONS = (
     Question(
@@ -104,7 +122,10 @@ QUESTIONS = (
             Trap("the inverse", "needed_up", "fewer tokens need more stages."),
             Trap("one card for one GPU", "card", "a node sends with all its cards."),
         ),
-        steps={"compare": "{have:token/chip} against {flat:token/chip}.", "knob": "Their ratio; take the next divisor of {layers} layers."},
+        steps={
+            "compare": "{have:token/chip} against {flat:token/chip}.",
+            "knob": "Their ratio; take the next divisor of {layers} layers.",
+        },
         importance=5,
         tags=("pipeline", "batch"),
         book="fsdp.critical_tokens(h100_peak, node_egress) / (4194304 / 8960)",
@@ -112,7 +133,7 @@ QUESTIONS = (
     Question(
         "decide.smallest_pp",
         "numeric",
-        "Same: {batch} tokens, {chips} GPUs of {cluster:machine}, {model:model} ({layers} layers). Smallest PP that divides the layers and makes "
+        "{batch} tokens on {chips} GPUs of {cluster:machine}, {model:model} ({layers} layers). Smallest PP that divides the layers and makes "
         "{have:token/chip} enough (many-node limit)?",
         ("Round up to a divisor.", "least d of L with C/(W_node d) <= B/N.", "ratio {needed}."),
         canonical=PLAN,
@@ -248,7 +269,10 @@ QUESTIONS = (
         derive=lambda p: {"right": "own"},
         answer="right",
         options=(
-            Option("own", "125 tokens are above its threshold of 21; the conclusion is right, but for a reason it does not give"),
+            Option(
+                "own",
+                "125 tokens are above its threshold of 21; the conclusion is right, but for a reason it does not give",
+            ),
             Option("wrong", "The conclusion is wrong: no larger batch is needed", "Against 2472/PP it is needed."),
             Option("right", "Nothing, 125 < 21", "125 is more than 21."),
             Option("chips", "32000 is no multiple of 8", "It is."),
@@ -267,8 +291,12 @@ QUESTIONS = (
         derive=lambda p: {"right": "plateau"},
         answer="right",
         options=(
-            Option("plateau", "Many layouts lie within a few percent of the best; constraints and taste choose among them"),
-            Option("unique", "Exactly one, as the root is unique", "Degrees must be divisors, and the optimum is flat."),
+            Option(
+                "plateau", "Many layouts lie within a few percent of the best; constraints and taste choose among them"
+            ),
+            Option(
+                "unique", "Exactly one, as the root is unique", "Degrees must be divisors, and the optimum is flat."
+            ),
             Option("two", "Two: one for each network", "Far more are near the best."),
             Option("none", "None fits", "Many do."),
         ),
@@ -285,7 +313,9 @@ QUESTIONS = (
         rubric=(
             Point("tokens per GPU: 4096, above 2472", (r"4,?096|4 ?k|tokens per gpu",)),
             Point("so FSDP (ZeRO-3) across nodes is compute-bound, no pipeline needed", (r"fsdp|zero",)),
-            Point("memory checked: state 1.1 GB, activations by recomputation or TP", (r"memory|hbm|recomput|activation",)),
+            Point(
+                "memory checked: state 1.1 GB, activations by recomputation or TP", (r"memory|hbm|recomput|activation",)
+            ),
             Point("TP only inside the node, if needed", (r"tp|tensor",)),
         ),
         says=(
@@ -308,7 +338,11 @@ QUESTIONS = (
         "decide.estimate_pp",
         "estimate",
         "Without paper: PP needed for {batch} tokens on {chips} GPUs of {cluster:machine}? Add a 90% interval.",
-        ("About 2500 tokens without (H100).", "threshold over tokens per GPU.", "{flat:token/chip} over {have:token/chip}."),
+        (
+            "About 2500 tokens without (H100).",
+            "threshold over tokens per GPU.",
+            "{flat:token/chip} over {have:token/chip}.",
+        ),
         canonical=PLAN,
         draw=PLAN_DRAW,
         derive=_piped,

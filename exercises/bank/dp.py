@@ -13,7 +13,9 @@ NODES = ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "mi300x-8",
 TORUS = ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7")
 DENSE = ("llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "llama-3-405b", "gpt-3-175b")
 BOTH = "both directions of a link"
-WHY_BOTH = "the data sheet's bandwidth adds what is sent and what is received; a collective is limited by what one chip sends."
+WHY_BOTH = (
+    "the data sheet's bandwidth adds what is sent and what is received; a collective is limited by what one chip sends."
+)
 
 
 def _inside(p: Any) -> dict[str, Any]:
@@ -210,7 +212,9 @@ QUESTIONS = (
         unit="token/chip",
         traps=(
             Trap(BOTH, "both", WHY_BOTH),
-            Trap("the sparse peak", "sparse", "data sheets print a peak that skips zeros, twice the dense {peak:FLOP/s}."),
+            Trap(
+                "the sparse peak", "sparse", "data sheets print a peak that skips zeros, twice the dense {peak:FLOP/s}."
+            ),
             Trap("one network card", "one_nic", "inside a node the traffic takes the {egress:B/s} domain, not a card."),
         ),
         steps={
@@ -243,9 +247,17 @@ QUESTIONS = (
         answer="tokens",
         unit="token/chip",
         traps=(
-            Trap("one card for one GPU", "one_nic", "a hierarchical collective splits the array over the {size} GPUs of a "
-                 "node first, so all {size} cards send: {node:B/s}."),
-            Trap("the inner network", "inside", "the group leaves the node, so the node's egress decides, not the domain."),
+            Trap(
+                "one card for one GPU",
+                "one_nic",
+                "a hierarchical collective splits the array over the {size} GPUs of a "
+                "node first, so all {size} cards send: {node:B/s}.",
+            ),
+            Trap(
+                "the inner network",
+                "inside",
+                "the group leaves the node, so the node's egress decides, not the domain.",
+            ),
             Trap(BOTH, "both", WHY_BOTH),
         ),
         steps={
@@ -370,8 +382,12 @@ QUESTIONS = (
         answer="backward",
         unit="TFLOP",
         traps=(
-            Trap("the forward count", "forward", "4BDF/X is forward; backward computes a gradient for the input and one for "
-                 "the weights, each as costly."),
+            Trap(
+                "the forward count",
+                "forward",
+                "4BDF/X is forward; backward computes a gradient for the input and one for "
+                "the weights, each as costly.",
+            ),
             Trap("the whole batch", "no_split", "one GPU sees only B/X tokens."),
         ),
         steps={
@@ -399,10 +415,17 @@ QUESTIONS = (
         answer="comms",
         unit="ms",
         traps=(
-            Trap("half an all-reduce", "all_gather_only", "an all-reduce is a reduce-scatter and an all-gather, so its bytes "
-                 "count twice."),
+            Trap(
+                "half an all-reduce",
+                "all_gather_only",
+                "an all-reduce is a reduce-scatter and an all-gather, so its bytes count twice.",
+            ),
             Trap("fp32 gradients", "fp32", "the gradients are bf16 here, 2 bytes each."),
-            Trap("three matrices", "three_matrices", "the two-matmul layer has two matrices; a gated layer would have three."),
+            Trap(
+                "three matrices",
+                "three_matrices",
+                "the two-matmul layer has two matrices; a gated layer would have three.",
+            ),
             Trap("one card", "one_nic", "a node sends with all its cards together."),
         ),
         steps={
@@ -527,7 +550,11 @@ QUESTIONS = (
         traps=(
             Trap("bf16 gradients", "bf16", "four bytes go over the wire for each gradient, not two."),
             Trap("the wrong way round", "quarter", "more bytes raise the threshold."),
-            Trap("the state's bytes", "state", "what is resident ({wire} B gradients among 18) does not travel; the gradients do."),
+            Trap(
+                "the state's bytes",
+                "state",
+                "what is resident ({wire} B gradients among 18) does not travel; the gradients do.",
+            ),
         ),
         steps={
             "flops": "8BDF/X, as before.",
@@ -556,7 +583,11 @@ QUESTIONS = (
         unit="microbatch",
         traps=(
             Trap("the inner network", "inside", "the group spans nodes."),
-            Trap("the global batch", "total", "every GPU accumulates its own microbatches; do not count those of the others."),
+            Trap(
+                "the global batch",
+                "total",
+                "every GPU accumulates its own microbatches; do not count those of the others.",
+            ),
             Trap("one card for one GPU", "one_nic", "all cards of a node send."),
         ),
         steps={
@@ -589,13 +620,22 @@ QUESTIONS = (
         },
         answer="right",
         options=(
-            Option("nvlink", "{inner:B/s}, what a GPU sends inside its node",
-                   "That holds only for a group inside one node."),
+            Option(
+                "nvlink",
+                "{inner:B/s}, what a GPU sends inside its node",
+                "That holds only for a group inside one node.",
+            ),
             Option("node", "{node:B/s}, what a node sends with all its cards"),
-            Option("nic", "{nic:B/s}, what one card sends",
-                   "The GPUs of a node first share the array, then each sends its part through its own card."),
-            Option("sum", "{inner:B/s} and {node:B/s} added, as both networks work at once",
-                   "The levels pass on the same data, one after the other or overlapped; they do not add."),
+            Option(
+                "nic",
+                "{nic:B/s}, what one card sends",
+                "The GPUs of a node first share the array, then each sends its part through its own card.",
+            ),
+            Option(
+                "sum",
+                "{inner:B/s} and {node:B/s} added, as both networks work at once",
+                "The levels pass on the same data, one after the other or overlapped; they do not add.",
+            ),
         ),
         steps={
             "bytes": "Each node sends the whole gradient once and receives it once, in {node:B/s}.",
@@ -658,7 +698,7 @@ QUESTIONS = (
     Question(
         "dp.audit_infiniband",
         "audit",
-        "Audit. The same text asks {said} tokens per GPU when H100 gradients cross 400 Gb/s InfiniBand. A node has 8 GPUs and 8 "
+        "Audit. A text asks {said} tokens per GPU when H100 gradients cross 400 Gb/s InfiniBand. A node has 8 GPUs and 8 "
         "cards. What is the threshold per GPU?",
         (
             "How many cards does a hierarchical all-reduce keep busy?",
@@ -693,8 +733,11 @@ QUESTIONS = (
         answer="right",
         options=(
             Option("forward", "It is the forward count; backward is 8BDF/X"),
-            Option("nothing", "Nothing, backward costs as much as forward",
-                   "Backward has two matmuls for each of the forward pass: input gradient and weight gradient."),
+            Option(
+                "nothing",
+                "Nothing, backward costs as much as forward",
+                "Backward has two matmuls for each of the forward pass: input gradient and weight gradient.",
+            ),
             Option("two", "A multiply-add is one FLOP, so it should be 2BDF/X", "A multiply-add counts as two FLOPs."),
             Option("chips", "It must not be divided by X", "The batch is split over X chips."),
         ),
@@ -721,7 +764,11 @@ QUESTIONS = (
         answer="ours",
         unit="Gparam",
         traps=(
-            Trap("10 bytes a parameter", "said", "the text divides by 10 here, which forgets the master copy and the gradients."),
+            Trap(
+                "10 bytes a parameter",
+                "said",
+                "the text divides by 10 here, which forgets the master copy and the gradients.",
+            ),
             Trap("12 bytes a parameter", "no_master", "the ledger has a master copy too."),
             Trap("weights alone", "weights_only", "2 bytes hold the weights and nothing of the optimizer."),
         ),
@@ -746,7 +793,11 @@ QUESTIONS = (
         answer="ours",
         unit="Gparam",
         traps=(
-            Trap("10 bytes a parameter", "said", "10 bytes forget the master copy and the gradients of the text's own ledger."),
+            Trap(
+                "10 bytes a parameter",
+                "said",
+                "10 bytes forget the master copy and the gradients of the text's own ledger.",
+            ),
             Trap("12 bytes a parameter", "no_master", "the ledger has a master copy too."),
             Trap("weights alone", "weights_only", "2 bytes hold the weights and nothing of the optimizer."),
         ),
@@ -767,10 +818,22 @@ QUESTIONS = (
             "Divide one by the other.",
         ),
         rubric=(
-            Point("compute grows with the tokens per GPU", (r"comput\w+ .*(grow|scale|proportional|linear)", r"(grow|scale)s? with .*(batch|token)", r"FLOPs? .*(batch|token)")),
-            Point("gradient traffic does not depend on the batch", (r"(gradient|traffic|comm\w*|byte|all-?reduce).*(not|n't|independent|constant|fixed|same|regardless)",)),
+            Point(
+                "compute grows with the tokens per GPU",
+                (
+                    r"comput\w+ .*(grow|scale|proportional|linear)",
+                    r"(grow|scale)s? with .*(batch|token)",
+                    r"FLOPs? .*(batch|token)",
+                ),
+            ),
+            Point(
+                "gradient traffic does not depend on the batch",
+                (r"(gradient|traffic|comm\w*|byte|all-?reduce).*(not|n't|independent|constant|fixed|same|regardless)",),
+            ),
             Point("weights cancel, per layer and in sum", (r"cancel", r"both sides", r"drop(s)? out")),
-            Point("the ratio C/W of hardware is left", (r"C\s*/\s*W", r"peak .*(bandwidth|egress)", r"FLOPs? per byte")),
+            Point(
+                "the ratio C/W of hardware is left", (r"C\s*/\s*W", r"peak .*(bandwidth|egress)", r"FLOPs? per byte")
+            ),
         ),
         says=(
             "Compute of a step grows with the tokens per GPU; the all-reduce moves the gradients once, however many tokens made "

@@ -182,7 +182,9 @@ QUESTIONS = (
         answer="sent",
         unit="GB",
         traps=(
-            Trap("the bytes of DP", "like_dp", "backward gathers the weights again, as they were dropped after forward."),
+            Trap(
+                "the bytes of DP", "like_dp", "backward gathers the weights again, as they were dropped after forward."
+            ),
             Trap("the forward pass alone", "one_pass", "backward gathers once more and reduce-scatters the gradients."),
             Trap("a gated layer", "gated", "the two-matmul layer has two matrices."),
         ),
@@ -214,8 +216,12 @@ QUESTIONS = (
         traps=(
             Trap("the inner network", "batch_inner", "the group spans nodes, so a node's {node:B/s} decides."),
             Trap("one card for one GPU", "batch_nic", "a hierarchical gather uses all cards of a node."),
-            Trap("the extra gather counted on top", "batch_sum", "the third move hides behind forward compute, which the DP "
-                 "threshold leaves idle; each pass has the ratio C/W."),
+            Trap(
+                "the extra gather counted on top",
+                "batch_sum",
+                "the third move hides behind forward compute, which the DP "
+                "threshold leaves idle; each pass has the ratio C/W.",
+            ),
         ),
         steps={
             "flops": "Forward 4BDF/X, backward 8BDF/X.",
@@ -246,7 +252,11 @@ QUESTIONS = (
         traps=(
             Trap("the inner network", "tokens_inner", "the group spans nodes."),
             Trap("one card for one GPU", "tokens_nic", "all cards of a node carry the gather."),
-            Trap("the extra gather counted on top", "tokens_sum", "the forward gather has forward compute to hide behind."),
+            Trap(
+                "the extra gather counted on top",
+                "tokens_sum",
+                "the forward gather has forward compute to hide behind.",
+            ),
             Trap(BOTH, "tokens_both", WHY_BOTH),
         ),
         steps={
@@ -277,7 +287,11 @@ QUESTIONS = (
         answer="state",
         unit="GB",
         traps=(
-            Trap("weights alone", "weights", "gradients, master copy and moments are sharded state too: {each} bytes in all."),
+            Trap(
+                "weights alone",
+                "weights",
+                "gradients, master copy and moments are sharded state too: {each} bytes in all.",
+            ),
             Trap("nothing sharded", "whole", "FSDP divides the state by the {chips} chips."),
             Trap("the optimizer alone", "optimizer", "weights and gradients count too."),
         ),
@@ -291,7 +305,7 @@ QUESTIONS = (
     Question(
         "fsdp.zero1_state",
         "numeric",
-        "ZeRO-1 instead: only the optimizer ({title}) of {model:model} is sharded over {chips} chips, weights and gradients are "
+        "ZeRO-1: only the optimizer ({title}) of {model:model} is sharded over {chips} chips, weights and gradients are "
         "whole on each. GB of state per chip?",
         (
             "Which bytes are divided and which are not?",
@@ -299,7 +313,11 @@ QUESTIONS = (
             "N = {params:Gparam}, X = {chips}.",
         ),
         canonical={"model": "llama-3-8b", "chips": 64, "recipe": "bf16"},
-        draw={"model": ("llama-2-7b", "llama-3-8b", "llama-2-13b"), "chips": (8, 16, 32, 64, 128), "recipe": ("bf16", "megatron")},
+        draw={
+            "model": ("llama-2-7b", "llama-3-8b", "llama-2-13b"),
+            "chips": (8, 16, 32, 64, 128),
+            "recipe": ("bf16", "megatron"),
+        },
         derive=_state,
         answer="zero1",
         unit="GB",
@@ -346,7 +364,11 @@ QUESTIONS = (
             "{have:token/chip} against {need:token/chip}.",
         ),
         canonical={"cluster": "dgx-h100", "chips": 8960, "batch": 4194304},
-        draw={"cluster": ("dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8"), "chips": (4096, 8192, 8960, 16384), "batch": (2097152, 4194304)},
+        draw={
+            "cluster": ("dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8"),
+            "chips": (4096, 8192, 8960, 16384),
+            "batch": (2097152, 4194304),
+        },
         derive=_cap,
         answer="cap",
         unit="%",
@@ -389,7 +411,11 @@ QUESTIONS = (
             Trap("weights alone", "weights", "16 bytes a parameter are resident, not 2."),
             Trap("gradients left out", "no_grads", "gradients are sharded state as well."),
         ),
-        steps={"bytes": "16 x {params:Gparam}.", "compare": "Room on a chip: {room_bytes:B}.", "knob": "Divide, round up."},
+        steps={
+            "bytes": "16 x {params:Gparam}.",
+            "compare": "Room on a chip: {room_bytes:B}.",
+            "knob": "Divide, round up.",
+        },
         minutes=2,
         tags=("memory", "small"),
     ),
@@ -404,7 +430,10 @@ QUESTIONS = (
             "Inside: 7/8 of V at {inner:B/s}. Outside: 1/2 of V at {node:B/s}.",
         ),
         canonical={"cluster": "dgx-h100", "chips": 16, "model": "llama-3-8b"},
-        draw={"cluster": ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8", "dgx-b300", "mi355x-8"), "model": ("llama-3-8b", "llama-2-13b")},
+        draw={
+            "cluster": ("dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8", "dgx-b300", "mi355x-8"),
+            "model": ("llama-3-8b", "llama-2-13b"),
+        },
         derive=_two_nodes,
         answer="exact",
         unit="token/chip",
@@ -433,12 +462,27 @@ QUESTIONS = (
         derive=lambda p: {"right": "forward"},
         answer="right",
         options=(
-            Option("identity", "Because AllReduce = AllGather + ReduceScatter, the bytes are equal", "That covers two of the three moves; the third is extra."),
-            Option("forward", "The extra gather runs in the forward pass, whose compute had nothing to hide; each pass has ratio C/W"),
+            Option(
+                "identity",
+                "Because AllReduce = AllGather + ReduceScatter, the bytes are equal",
+                "That covers two of the three moves; the third is extra.",
+            ),
+            Option(
+                "forward",
+                "The extra gather runs in the forward pass, whose compute had nothing to hide; each pass has ratio C/W",
+            ),
             Option("small", "The gather is small against the reduce-scatter", "All three moves have the same size."),
-            Option("cache", "Weights are kept on the chip between the passes", "By default they are dropped; keeping them costs memory."),
+            Option(
+                "cache",
+                "Weights are kept on the chip between the passes",
+                "By default they are dropped; keeping them costs memory.",
+            ),
         ),
-        steps={"flops": "Forward 4BDF/X, backward 8BDF/X.", "bytes": "Forward 4DF, backward 8DF.", "compare": "Same ratio in both passes."},
+        steps={
+            "flops": "Forward 4BDF/X, backward 8BDF/X.",
+            "bytes": "Forward 4DF, backward 8DF.",
+            "compare": "Same ratio in both passes.",
+        },
         tags=("concept",),
     ),
     Question(
@@ -454,10 +498,16 @@ QUESTIONS = (
         derive=lambda p: {"right": "more"},
         answer="right",
         options=(
-            Option("less", "It falls by 4, as gradients are sent once", "Even if gradients wait, the weights are gathered for each microbatch."),
+            Option(
+                "less",
+                "It falls by 4, as gradients are sent once",
+                "Even if gradients wait, the weights are gathered for each microbatch.",
+            ),
             Option("same", "It stays, FSDP sends per token", "FSDP sends weights, per pass, not per token."),
             Option("more", "It rises about 4 times: weights are gathered for every microbatch"),
-            Option("none", "There is no traffic until the last microbatch", "Each microbatch needs every layer's weights."),
+            Option(
+                "none", "There is no traffic until the last microbatch", "Each microbatch needs every layer's weights."
+            ),
         ),
         steps={"bytes": "Each microbatch gathers every layer twice.", "compare": "Tokens per gather fall by 4."},
         difficulty=3,
@@ -501,7 +551,11 @@ QUESTIONS = (
         answer="right",
         options=(
             Option("gather", "Each weight must be gathered again before its gradients can be computed"),
-            Option("reduce", "An all-reduce of the gradients after the reduce-scatter", "Each chip needs only the shard it updates."),
+            Option(
+                "reduce",
+                "An all-reduce of the gradients after the reduce-scatter",
+                "Each chip needs only the shard it updates.",
+            ),
             Option("broadcast", "A broadcast of the optimizer state", "Optimizer state stays where it is."),
             Option("nothing", "Nothing", "Backward needs the weights too, and they were dropped."),
         ),
@@ -565,8 +619,14 @@ QUESTIONS = (
         derive=lambda p: {"right": "405b"},
         answer="right",
         options=(
-            Option("405b", "The ramp (4M, 8M, 16M) is published for the 405B; nothing of the kind is published for the 70B"),
-            Option("order", "The order: it fell from 16M to 4M", "Batches are raised as gradients get noisier relative to their size."),
+            Option(
+                "405b", "The ramp (4M, 8M, 16M) is published for the 405B; nothing of the kind is published for the 70B"
+            ),
+            Option(
+                "order",
+                "The order: it fell from 16M to 4M",
+                "Batches are raised as gradients get noisier relative to their size.",
+            ),
             Option("small", "4M is too small for 70B", "4M tokens is a usual batch at that size."),
             Option("nothing", "Nothing", "The paper's ramp belongs to another model."),
         ),
@@ -586,10 +646,18 @@ QUESTIONS = (
             "Name the condition under which the cost is hidden.",
         ),
         rubric=(
-            Point("state is divided by the group", (r"(memory|state|optimi[sz]er).*(shard|divid|split|1/|over)", r"shard")),
+            Point(
+                "state is divided by the group", (r"(memory|state|optimi[sz]er).*(shard|divid|split|1/|over)", r"shard")
+            ),
             Point("weights are gathered before use and dropped after", (r"gather",)),
-            Point("half as many bytes again (12DF against 8DF)", (r"1\.5|50 ?%|half (as|more)|12 ?DF|three (moves|collectives)|extra gather",)),
-            Point("same threshold, as the extra gather hides behind forward compute", (r"same (threshold|condition)|hide|overlap|forward",)),
+            Point(
+                "half as many bytes again (12DF against 8DF)",
+                (r"1\.5|50 ?%|half (as|more)|12 ?DF|three (moves|collectives)|extra gather",),
+            ),
+            Point(
+                "same threshold, as the extra gather hides behind forward compute",
+                (r"same (threshold|condition)|hide|overlap|forward",),
+            ),
         ),
         says=(
             "Memory: state falls from 16 bytes a parameter to 16/X. It costs one more gather, so 1.5 times the bytes, but that gather hides "

@@ -129,7 +129,7 @@ QUESTIONS = (
     Question(
         "hybrid.y_opt",
         "numeric",
-        "Same setting: {chips} chips of {cluster:machine}, {batch} tokens, {model:model} (F = {d_ff}), two axes for FSDP and one for "
+        "{chips} chips of {cluster:machine}, {batch} tokens, {model:model} (F = {d_ff}), two axes for FSDP and one for "
         "TP. Which TP degree goes with the best split? (not rounded)",
         (
             "XY = N.",
@@ -162,7 +162,11 @@ QUESTIONS = (
         answer="need",
         unit="token/chip",
         traps=(
-            Trap("collectives that add", "need_sum", "they overlap here; if they added, four times as many would be needed."),
+            Trap(
+                "collectives that add",
+                "need_sum",
+                "they overlap here; if they added, four times as many would be needed.",
+            ),
             Trap("one axis each", "need_one", "FSDP uses two axes: M_X M_Y = 2."),
             Trap("FSDP alone", "pure", "TP shrinks the weights that FSDP must gather."),
         ),
@@ -181,8 +185,8 @@ QUESTIONS = (
     Question(
         "hybrid.threshold_sum",
         "numeric",
-        "Same question, but the two collectives cannot overlap each other: {cluster:machine}, {model:model} (F = {d_ff}), two axes for "
-        "FSDP, one for TP.",
+        "{cluster:machine}, {model:model} (F = {d_ff}), two axes for FSDP and one for TP at the best split, but the two collectives cannot overlap "
+        "each other. How many tokens per chip make it compute-bound?",
         (
             "The sum of two equal times is twice one.",
             "4 alpha^2/(M_X M_Y F).",
@@ -197,7 +201,10 @@ QUESTIONS = (
             Trap("overlapped collectives", "need", "they add here."),
             Trap("FSDP alone", "pure", "TP shrinks the weights that FSDP must gather."),
         ),
-        steps={"compare": "T_FSDP + T_TP = 2 T at X_opt, and the threshold grows with its square.", "knob": "4 x {need:token/chip}."},
+        steps={
+            "compare": "T_FSDP + T_TP = 2 T at X_opt, and the threshold grows with its square.",
+            "knob": "4 x {need:token/chip}.",
+        },
         difficulty=4,
         tags=("threshold", "tpu"),
         book="hybrid.critical_tokens(peak_v5p, 2 * v5p_axis, v5p_axis, llama.d_ff, 'sum')",
@@ -236,13 +243,26 @@ QUESTIONS = (
             "{tp} slices of 1/{tp} of the weights still enter each node.",
         ),
         canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "chips": 8960, "tp": 8},
-        draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "cluster": NODES, "chips": (1024, 2048, 4096), "tp": (2, 4, 8)},
+        draw={
+            "model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"),
+            "cluster": NODES,
+            "chips": (1024, 2048, 4096),
+            "tp": (2, 4, 8),
+        },
         derive=_gpu,
         answer="need",
         unit="token/chip",
         traps=(
-            Trap("the formula of one fabric", "formula", "alpha^2/F takes X and Y to be free on one network; here Y is at most a node."),
-            Trap("a slice for each node", "shrunk", "each TP rank gathers its own slice, and a node holds {tp} of them: together the whole."),
+            Trap(
+                "the formula of one fabric",
+                "formula",
+                "alpha^2/F takes X and Y to be free on one network; here Y is at most a node.",
+            ),
+            Trap(
+                "a slice for each node",
+                "shrunk",
+                "each TP rank gathers its own slice, and a node holds {tp} of them: together the whole.",
+            ),
             Trap("one card for one GPU", "card", "all cards of a node carry the gathers."),
         ),
         steps={
@@ -268,7 +288,13 @@ QUESTIONS = (
             "X = {x}, W = {inner:B/s}.",
         ),
         canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "batch": 4194304, "chips": 1024, "tp": 8},
-        draw={"model": DENSE, "cluster": NODES, "batch": (1048576, 2097152, 4194304), "chips": (512, 1024), "tp": (4, 8)},
+        draw={
+            "model": DENSE,
+            "cluster": NODES,
+            "batch": (1048576, 2097152, 4194304),
+            "chips": (512, 1024),
+            "tp": (4, 8),
+        },
         derive=_times,
         answer="tensor",
         unit="ms",
@@ -292,7 +318,11 @@ QUESTIONS = (
         derive=lambda p: {"right": "none"},
         answer="right",
         options=(
-            Option("eight", "It falls by 8, as each GPU gathers 1/8", "Each GPU does, but there are 8 of them with different slices."),
+            Option(
+                "eight",
+                "It falls by 8, as each GPU gathers 1/8",
+                "Each GPU does, but there are 8 of them with different slices.",
+            ),
             Option("none", "None: the node still gathers the whole layer"),
             Option("two", "It halves, as activations stay inside", "Activations never crossed nodes here."),
             Option("grows", "It grows by the TP traffic", "TP traffic stays on NVLink."),
@@ -353,9 +383,7 @@ QUESTIONS = (
         derive=_per_device,
         answer="ours",
         unit="token/chip",
-        traps=(
-            Trap("tokens per FSDP rank", "rank", "4 chips share a rank, and the threshold counts chips."),
-        ),
+        traps=(Trap("tokens per FSDP rank", "rank", "4 chips share a rank, and the threshold counts chips."),),
         steps={"compare": "4e6/2048 is B/X; the threshold is in B/N.", "knob": "4e6/8960."},
         minutes=2,
         tags=("claim",),
@@ -374,7 +402,10 @@ QUESTIONS = (
         derive=lambda p: {"right": "unpublished"},
         answer="right",
         options=(
-            Option("unpublished", "No layout of the 70B was published; the 405B ran TP 8, PP 16, DP 64 or 128, and the product is 16384, not 8960"),
+            Option(
+                "unpublished",
+                "No layout of the 70B was published; the 405B ran TP 8, PP 16, DP 64 or 128, and the product is 16384, not 8960",
+            ),
             Option("order", "TP 8 must come before SP 2", "The order of ranks changes links, not the attribution."),
             Option("nothing", "Nothing, it is close to the optimum", "A coincidence with a formula is no source."),
             Option("sp", "Sequence parallelism cannot be combined with DP", "It can."),
@@ -395,9 +426,15 @@ QUESTIONS = (
             "What does a node gather with TP inside?",
         ),
         rubric=(
-            Point("it assumes one homogeneous fabric", (r"homogen|one fabric|same (network|fabric|bandwidth)|single fabric",)),
+            Point(
+                "it assumes one homogeneous fabric",
+                (r"homogen|one fabric|same (network|fabric|bandwidth)|single fabric",),
+            ),
             Point("Y is bounded by the domain", (r"(Y|TP).*(<=|≤|at most|limit|bound|cap|8)",)),
-            Point("TP inside a node leaves the node's gather unchanged", (r"(node|gather).*(same|unchanged|whole|still|not shrink)",)),
+            Point(
+                "TP inside a node leaves the node's gather unchanged",
+                (r"(node|gather).*(same|unchanged|whole|still|not shrink)",),
+            ),
             Point("the threshold stays C/W_node", (r"W_?node|2,?47\d|node('s)? egress",)),
         ),
         says=(

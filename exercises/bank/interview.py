@@ -48,12 +48,25 @@ QUESTIONS = (
     Question(
         "interview.q1_four_strategies",
         prompt="Q1. What sets DP, FSDP, TP and PP apart?",
-        hints=("Say what is cut and what travels.", "In[B_X, D] Win[D_X, F_Y].", "Weights, activations, or activations between stages."),
+        hints=(
+            "Say what is cut and what travels.",
+            "In[B_X, D] Win[D_X, F_Y].",
+            "Weights, activations, or activations between stages.",
+        ),
         rubric=(
             Point("DP cuts the batch, gradients travel", (r"(dp|data).*(batch|replic|gradient)",)),
-            Point("FSDP also cuts weights and state; they are gathered when used", (r"(fsdp|zero).*(weight|shard|gather|state)",)),
-            Point("TP cuts the width; activations travel in every layer", (r"(tp|tensor).*(activation|width|d_ff|\bF\b|matri)",)),
-            Point("PP cuts the layers; activations pass between neighbours, at the price of a bubble", (r"(pp|pipelin).*(layer|stage|bubble)",)),
+            Point(
+                "FSDP also cuts weights and state; they are gathered when used",
+                (r"(fsdp|zero).*(weight|shard|gather|state)",),
+            ),
+            Point(
+                "TP cuts the width; activations travel in every layer",
+                (r"(tp|tensor).*(activation|width|d_ff|\bF\b|matri)",),
+            ),
+            Point(
+                "PP cuts the layers; activations pass between neighbours, at the price of a bubble",
+                (r"(pp|pipelin).*(layer|stage|bubble)",),
+            ),
         ),
         says=(
             "DP cuts the batch and reduces gradients. FSDP cuts the state too and gathers weights when needed. TP cuts each matrix and moves activations. PP "
@@ -66,8 +79,15 @@ QUESTIONS = (
             "layer, PP sends point to point. Then limits: batch for DP and FSDP ({across:token/chip} across H100 nodes), F for TP ({tp_h100} ways on "
             "NVLink), layers and microbatches for PP. Expert and context parallelism are the fifth and sixth.",
         ),
-        steps={"bytes": "DP 8DF; FSDP 12DF; TP 8BD/X; PP B/X D a boundary.", "compare": "What is cut decides what travels."},
-        follow_ups=("Which of them needs a large batch?", "Which can be overlapped, and with what?", "How do they combine on 4096 GPUs?"),
+        steps={
+            "bytes": "DP 8DF; FSDP 12DF; TP 8BD/X; PP B/X D a boundary.",
+            "compare": "What is cut decides what travels.",
+        },
+        follow_ups=(
+            "Which of them needs a large batch?",
+            "Which can be overlapped, and with what?",
+            "How do they combine on 4096 GPUs?",
+        ),
         tags=("aloud", "concept"),
         **COMMON,
     ),
@@ -78,7 +98,9 @@ QUESTIONS = (
         rubric=(
             Point("memory: state divided by X", (r"memory|state|1/|16",)),
             Point("bytes are 1.5 times, not equal", (r"1\.5|half (as|more)|12 ?DF|three",)),
-            Point("the threshold is equal as the extra gather hides behind forward", (r"forward|hide|threshold|overlap",)),
+            Point(
+                "the threshold is equal as the extra gather hides behind forward", (r"forward|hide|threshold|overlap",)
+            ),
         ),
         says=(
             "For memory: 16 bytes a parameter become 16/X. It moves half as many bytes again, but the extra gather hides behind forward compute, so the "
@@ -99,9 +121,14 @@ QUESTIONS = (
         prompt="Q3. Why must TP stay inside the machine?",
         hints=("Bandwidth is one reason, not the whole.", "F > Y C/W.", "Where does the collective stand in the step?"),
         rubric=(
-            Point("activations in every layer, on the critical path", (r"every layer|each layer|critical|overlap|wait",)),
+            Point(
+                "activations in every layer, on the critical path", (r"every layer|each layer|critical|overlap|wait",)
+            ),
             Point("the width limit F > Y C/W", (r"C ?/ ?W|F ?>|width|limit",)),
-            Point("the honest number: across nodes bandwidth alone would allow about 11", (r"11|latenc|small message|not (only )?bandwidth",)),
+            Point(
+                "the honest number: across nodes bandwidth alone would allow about 11",
+                (r"11|latenc|small message|not (only )?bandwidth",),
+            ),
             Point("PP crosses nodes with fewer bytes", (r"pp|pipelin",)),
         ),
         says=(
@@ -160,7 +187,11 @@ QUESTIONS = (
             "layers, chips. Then GPUs: TP up to 8, PP as small as makes B/N > C/(W_node PP): {pp8:token/chip} at PP 8. Then search around it: many "
             "layouts within 5%, choose the simplest. Llama 405B took TP 8, PP 16; no layout of the 70B is published.",
         ),
-        steps={"bytes": "4DF/Y and 4BD/X.", "compare": "Equal at X_opt.", "knob": "X = sqrt((B/F)(W_X/W_Y)N), on one fabric."},
+        steps={
+            "bytes": "4DF/Y and 4BD/X.",
+            "compare": "Equal at X_opt.",
+            "knob": "X = sqrt((B/F)(W_X/W_Y)N), on one fabric.",
+        },
         follow_ups=("What if the two collectives cannot overlap?", "Why is the optimum flat?"),
         tags=("aloud",),
         **COMMON,
@@ -172,7 +203,10 @@ QUESTIONS = (
         rubric=(
             Point("a GPU's fast domain is small (8, or 72)", (r"8|72|domain|nvlink",)),
             Point("a TPU pod is a torus of thousands (not all to all)", (r"torus|pod|axis",)),
-            Point("PP divides the gradient and weight traffic per GPU", (r"(pp|pipelin|stage).*(traffic|gradient|threshold|layers|bytes)",)),
+            Point(
+                "PP divides the gradient and weight traffic per GPU",
+                (r"(pp|pipelin|stage).*(traffic|gradient|threshold|layers|bytes)",),
+            ),
             Point("PP sends little, point to point", (r"point|p2p|neighbour|neighbor|activation",)),
         ),
         says=(
@@ -196,7 +230,9 @@ QUESTIONS = (
             Point("more microbatches", (r"microbatch",)),
             Point("interleaving: v groups of whole layers a device", (r"interleav|chunk|virtual",)),
             Point("1F1B keeps the bubble but cuts memory", (r"1f1b.*(memory|same)|memory",)),
-            Point("zero-bubble schedules split the backward pass", (r"zero.?bubble|zb|dualpipe|weight gradient|split",)),
+            Point(
+                "zero-bubble schedules split the backward pass", (r"zero.?bubble|zb|dualpipe|weight gradient|split",)
+            ),
         ),
         says=(
             "More microbatches, interleaving, or splitting the backward pass: (p-1)/(v m + p - 1). 1F1B has GPipe's bubble but holds p microbatches instead of m.",
@@ -229,7 +265,11 @@ QUESTIONS = (
             "few microbatches are left. So the batch sets the useful number of GPUs. Add failures: one each three hours at that size; goodput 90% or "
             "so. Dollars: 12.8 million at 2 dollars with the reported hours. Give an interval.",
         ),
-        steps={"flops": "{flops:FLOP}.", "rates": "16000 x 989e12 x 0.4.", "knob": "{days:day}; reported {days_reported:day}."},
+        steps={
+            "flops": "{flops:FLOP}.",
+            "rates": "16000 x 989e12 x 0.4.",
+            "knob": "{days:day}; reported {days_reported:day}.",
+        },
         follow_ups=("Which MFU would you plan with, and why?", "Is the batch large enough for that many GPUs?"),
         tags=("aloud", "budget"),
         **COMMON,
@@ -241,7 +281,9 @@ QUESTIONS = (
         rubric=(
             Point("state fits about 15 H100", (r"1[45]|dozen|few GPUs|16 bytes",)),
             Point("time, not memory, asks for thousands", (r"time|years|compute|flop",)),
-            Point("memory still shapes the plan: activations, gathered layers", (r"activation|gather|transient|recomput",)),
+            Point(
+                "memory still shapes the plan: activations, gathered layers", (r"activation|gather|transient|recomput",)
+            ),
             Point("and at scale the network and the batch limit", (r"batch|network|comm",)),
         ),
         says=(
@@ -253,7 +295,11 @@ QUESTIONS = (
             "logits, context. 2% use of memory comes from leaving these out. Free memory should be spent: less recomputation (a third of FLOPs), larger microbatches, no "
             "resharding. At a few GPUs memory does rule: 8 x H100 do not hold the state of 70B at all.",
         ),
-        steps={"flops": "{flops:FLOP}.", "bytes": "{state:GB} of state.", "compare": "{state_chips} GPUs hold it; thousands finish it."},
+        steps={
+            "flops": "{flops:FLOP}.",
+            "bytes": "{state:GB} of state.",
+            "compare": "{state_chips} GPUs hold it; thousands finish it.",
+        },
         follow_ups=("What would you do with the free memory?", "When is memory the limit?"),
         tags=("aloud", "memory"),
         **COMMON,
@@ -278,9 +324,42 @@ QUESTIONS = (
             "DualPipeV drops the second copy. ZB-V has no idle time by the device's own clock at equal times and 1F1B's memory. By makespan all keep some start-up. Compare at equal memory; "
             "and ask whether PP is needed at all.",
         ),
-        steps={"compare": "1F1B (p-1)(F+B); DualPipe (p/2-1)(F&B + B - 3W).", "knob": "Paid with 2x weights, p+1 activations."},
+        steps={
+            "compare": "1F1B (p-1)(F+B); DualPipe (p/2-1)(F&B + B - 3W).",
+            "knob": "Paid with 2x weights, p+1 activations.",
+        },
         follow_ups=("When would you prefer ZB-H1?", "What does F&B < F + B assume?"),
         tags=("aloud", "pipeline", "moe"),
         **{**COMMON, "difficulty": 5, "importance": 3},
+    ),
+    Question(
+        "interview.mock_clarify",
+        prompt="You are asked to plan a training run of {model:model} with {chips} chips of {cluster:machine}. Which questions do you ask before you "
+        "calculate anything?",
+        canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "chips": 8192},
+        draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "chips": (512, 1024, 8192)},
+        hints=(
+            "What does every formula need?",
+            "Tokens, batch, sequence, deadline, network, precision.",
+            "And what can still be changed?",
+        ),
+        rubric=(
+            Point("how many tokens", (r"token|data",)),
+            Point("batch size and sequence length", (r"batch|sequence|context",)),
+            Point("the deadline or budget", (r"deadline|days|budget|cost|when|how long",)),
+            Point("the network between nodes", (r"network|nvlink|infiniband|interconnect|nodes|bandwidth",)),
+            Point("precision and optimizer", (r"precision|bf16|fp8|optimi[sz]er|adam",)),
+        ),
+        says=(
+            "Tokens, batch, sequence length, deadline and budget, network, precision, and what is fixed.",
+            "Tokens set FLOPs, the batch sets tokens per chip, the sequence attention and activations. Deadline and budget decide chips. Network: domain size and egress per node. "
+            "Precision and optimizer: bytes a parameter. Then: which of these may move?",
+            "Also failures and spares, storage for checkpoints, whether the batch may ramp, evaluation and restarts within the deadline, whether framework and team have "
+            "run pipelines before, and what success is: loss at a date, or a budget not exceeded.",
+        ),
+        steps={"compare": "Each question is a letter of a formula: T, B, S, days, W, bytes."},
+        follow_ups=("Which of these would you fight to change?",),
+        tags=("aloud", "mock"),
+        **{**COMMON, "derive": None, "difficulty": 2},
     ),
 )

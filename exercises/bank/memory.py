@@ -140,7 +140,10 @@ QUESTIONS = (
         "How many GB is the training state of {model:model} with this recipe: {title}?",
         ("Bytes a parameter, five rows.", "N (weights + gradients + master + m + v).", "{params:Gparam} x {each}."),
         canonical=STATE,
-        draw={"model": (*DENSE, "mixtral-8x7b", "qwen3-235b-a22b", "deepseek-v3"), "recipe": ("bf16", "megatron", "adam-8bit", "two-grads")},
+        draw={
+            "model": (*DENSE, "mixtral-8x7b", "qwen3-235b-a22b", "deepseek-v3"),
+            "recipe": ("bf16", "megatron", "adam-8bit", "two-grads"),
+        },
         derive=_state,
         answer="state",
         unit="GB",
@@ -202,7 +205,11 @@ QUESTIONS = (
         "numeric",
         "No recomputation, fused attention: GB that one layer of {model:model} keeps for {tokens} tokens at TP {tp} with sequence "
         "parallelism?",
-        ("Add what each matmul and norm saves.", "stream 8 T D, attention and MLP inputs, all over Y.", "Compare with a checkpoint of {full:MB}: {factor} times."),
+        (
+            "Add what each matmul and norm saves.",
+            "stream 8 T D, attention and MLP inputs, all over Y.",
+            "Compare with a checkpoint of {full:MB}: {factor} times.",
+        ),
         canonical=LAYER,
         draw=LAYER_DRAW,
         derive=_layer,
@@ -213,7 +220,10 @@ QUESTIONS = (
             Trap("the checkpoint", "full", "without recomputation all inputs of the layer's matmuls stay."),
             Trap("not cut", "uncut", "TP with sequence parallelism cuts all of it {tp} ways."),
         ),
-        steps={"bytes": "Norm and block inputs, queries, keys, values, attention output, three MLP inputs of F, over {tp}.", "compare": "{factor} times a checkpoint."},
+        steps={
+            "bytes": "Norm and block inputs, queries, keys, values, attention output, three MLP inputs of F, over {tp}.",
+            "compare": "{factor} times a checkpoint.",
+        },
         difficulty=4,
         tags=("activations",),
     ),
@@ -316,17 +326,33 @@ QUESTIONS = (
         "choice",
         "{model:model} with FSDP over {chips} chips of {cluster:gpu}, one sequence of {seq} tokens a chip, full recomputation, 16 bytes a "
         "parameter. Does it fit?",
-        ("Four groups of rows.", "state + activations + transient + allowance.", "State {state:GB}, activations {activations:GB}, transient {transient:GB}, allowance {allowance:GB}."),
+        (
+            "Four groups of rows.",
+            "state + activations + transient + allowance.",
+            "State {state:GB}, activations {activations:GB}, transient {transient:GB}, allowance {allowance:GB}.",
+        ),
         canonical={"model": "llama-3-8b", "cluster": "dgx-h100", "chips": 8, "seq": 8192},
-        draw={"model": ("llama-2-13b", "llama-3-8b", "llama-3-70b"), "cluster": ("dgx-a100-40gb", "dgx-h100", "dgx-h200", "mi300x-8"), "chips": (4, 8, 16), "seq": (4096, 8192)},
+        draw={
+            "model": ("llama-2-13b", "llama-3-8b", "llama-3-70b"),
+            "cluster": ("dgx-a100-40gb", "dgx-h100", "dgx-h200", "mi300x-8"),
+            "chips": (4, 8, 16),
+            "seq": (4096, 8192),
+        },
         derive=_total,
         answer="right",
         options=(
             Option("yes", "Yes, all rows together stay below {hbm:GB}", "They come to {total:GB}."),
             Option("no", "No, the rows together exceed {hbm:GB}", "They come to {total:GB}."),
-            Option("depends", "That cannot be known without a run", "A run refines it; the rows are computable: {total:GB}."),
+            Option(
+                "depends",
+                "That cannot be known without a run",
+                "A run refines it; the rows are computable: {total:GB}.",
+            ),
         ),
-        steps={"bytes": "State {state:GB}, activations {activations:GB}, transient {transient:GB}, allowance {allowance:GB}.", "compare": "{total:GB} against {hbm:GB}."},
+        steps={
+            "bytes": "State {state:GB}, activations {activations:GB}, transient {transient:GB}, allowance {allowance:GB}.",
+            "compare": "{total:GB} against {hbm:GB}.",
+        },
         difficulty=3,
         importance=4,
         tags=("ledger", "small"),
@@ -339,7 +365,10 @@ QUESTIONS = (
         derive=lambda p: {"right": "nothing"},
         answer="right",
         options=(
-            Option("nothing", "Selective recomputation drops the scores, which fused attention never stored: it saves next to nothing"),
+            Option(
+                "nothing",
+                "Selective recomputation drops the scores, which fused attention never stored: it saves next to nothing",
+            ),
             Option("double", "Both save, so together they save twice", "They save the same thing."),
             Option("full", "Selective means one checkpoint a layer", "That is full recomputation."),
             Option("fine", "Nothing is wrong", "The scores are gone already."),
@@ -352,12 +381,17 @@ QUESTIONS = (
     Question(
         "memory.audit_gib",
         "audit",
-        "Audit. 'Our state is {state_gib} GiB, the sheet says {hbm_gb} GB, so it fits.' How many GB "
-        "is the state?",
+        "Audit. 'Our state is {state_gib} GiB, the sheet says {hbm_gb} GB, so it fits.' How many GB is the state?",
         ("GiB are larger.", "1 GiB = 2^30 bytes.", "{state_gib} x 1.0737."),
         canonical={"gib": 76},
         draw={"gib": (75, 76, 77, 78, 79)},
-        derive=lambda p: {"state_gib": p.gib, "hbm_gb": round(cluster("dgx-h100").chip.hbm / 1e9), "bytes": p.gib * 2.0**30, "plain": p.gib * 1e9, "smaller": p.gib * 1e18 / 2**30},
+        derive=lambda p: {
+            "state_gib": p.gib,
+            "hbm_gb": round(cluster("dgx-h100").chip.hbm / 1e9),
+            "bytes": p.gib * 2.0**30,
+            "plain": p.gib * 1e9,
+            "smaller": p.gib * 1e18 / 2**30,
+        },
         answer="bytes",
         unit="GB",
         tolerance=0.005,
@@ -375,11 +409,17 @@ QUESTIONS = (
         "memory.explain_80",
         "explain",
         "What fills 80 GB while a 70B model trains with FSDP, TP and recomputation?",
-        ("Name the groups of the ledger.", "state, activations, transient, allowance.", "Which of them shrink with more chips?"),
+        (
+            "Name the groups of the ledger.",
+            "state, activations, transient, allowance.",
+            "Which of them shrink with more chips?",
+        ),
         rubric=(
             Point("state: weights, gradients, optimizer, sharded", (r"state|optimi[sz]er|adam|weights",)),
             Point("activations kept or checkpointed, by tokens in flight", (r"activation|checkpoint",)),
-            Point("transient: gathered layers, recomputed layer, logits", (r"gather|logit|transient|recomput|working",)),
+            Point(
+                "transient: gathered layers, recomputed layer, logits", (r"gather|logit|transient|recomput|working",)
+            ),
             Point("context, buffers, fragmentation", (r"context|nccl|fragment|buffer|overhead",)),
         ),
         says=(
@@ -393,7 +433,10 @@ QUESTIONS = (
             "everything by token; vocabulary parallel loss the logits. Peak is at the loss or in a layer's backward pass, whichever is fuller. "
             "Compare with the allocator's report and expect 5 to 25% above the tensors.",
         ),
-        steps={"bytes": "state + activations + transient + allowance.", "compare": "With HBM, at the fullest moment of the fullest chip."},
+        steps={
+            "bytes": "state + activations + transient + allowance.",
+            "compare": "With HBM, at the fullest moment of the fullest chip.",
+        },
         importance=5,
         minutes=4,
         tags=("ledger", "aloud"),

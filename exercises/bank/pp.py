@@ -140,7 +140,11 @@ QUESTIONS = (
         unit="%",
         traps=(
             Trap("over the ideal time", "ideal", "the question asks for the share of the whole step, bubble included."),
-            Trap("stages for stages less one", "one_off", "the first microbatch fills p-1 slots before the last stage starts."),
+            Trap(
+                "stages for stages less one",
+                "one_off",
+                "the first microbatch fills p-1 slots before the last stage starts.",
+            ),
         ),
         steps={"flops": "{m} slots of work.", "compare": "{idle} slots idle of {slots}.", "knob": "{idle}/{slots}."},
         importance=5,
@@ -151,7 +155,7 @@ QUESTIONS = (
     Question(
         "pp.bubble_ideal",
         "numeric",
-        "The same pipeline ({pp} stages, {m} microbatches) in the convention of Megatron's paper: bubble over ideal time?",
+        "1F1B with {pp} equal stages and {m} microbatches, in the convention of Megatron's paper: what is the bubble over the ideal time?",
         ("Another denominator.", "(p-1)/m.", "{idle}/{m}."),
         canonical=CANON,
         draw=DRAW,
@@ -196,7 +200,11 @@ QUESTIONS = (
         answer="needed",
         unit="microbatch",
         traps=(
-            Trap("over the ideal time", "ideal", "the share is of the whole step, so the bubble is in the denominator too."),
+            Trap(
+                "over the ideal time",
+                "ideal",
+                "the share is of the whole step, so the bubble is in the denominator too.",
+            ),
             Trap("stages for stages less one", "stages", "p-1 slots are idle."),
         ),
         steps={"compare": "(p-1)/(m+p-1) = s.", "knob": "m = (p-1)(1-s)/s."},
@@ -349,11 +357,16 @@ QUESTIONS = (
     Question(
         "pp.boundary_time",
         "numeric",
-        "That hand-over ({tokens} tokens of {model:model}, TP {tp}, sequence parallel) through one card per chip of {cluster:machine}: how many "
-        "microseconds?",
+        "A stage hands {tokens} tokens of {model:model} to a stage on another node, bf16, TP {tp} with sequence parallelism, one card per chip of "
+        "{cluster:machine}. How many microseconds?",
         ("Bytes over a card's egress.", "T D e/(Y W).", "{bytes:MB} over {card:B/s}."),
         canonical=BOUNDARY,
-        draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "cluster": ("dgx-a100", "dgx-h100", "dgx-b300", "mi300x-8"), "tokens": (4096, 8192, 16384), "tp": (4, 8)},
+        draw={
+            "model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"),
+            "cluster": ("dgx-a100", "dgx-h100", "dgx-b300", "mi300x-8"),
+            "tokens": (4096, 8192, 16384),
+            "tp": (4, 8),
+        },
         derive=_boundary,
         answer="seconds",
         unit="us",
@@ -457,7 +470,11 @@ QUESTIONS = (
         "audit",
         "Audit. 'More microbatches shrink the bubble, but too many explode memory.' The global batch is fixed. What really happens to "
         "activations?",
-        ("How large is a microbatch when there are more?", "m microbatches of B/m tokens.", "1F1B holds at most p of them."),
+        (
+            "How large is a microbatch when there are more?",
+            "m microbatches of B/m tokens.",
+            "1F1B holds at most p of them.",
+        ),
         derive=lambda p: {"right": "fall"},
         answer="right",
         options=(
@@ -519,7 +536,10 @@ QUESTIONS = (
         derive=lambda p: {"right": "both"},
         answer="right",
         options=(
-            Option("both", "An idle time of (p/2-1)(F&B + B - 3W), two copies of the parameters, p+1 microbatches of activations"),
+            Option(
+                "both",
+                "An idle time of (p/2-1)(F&B + B - 3W), two copies of the parameters, p+1 microbatches of activations",
+            ),
             Option("nothing", "Nothing: it is free", "Its own paper's table lists a bubble and twice the parameters."),
             Option("bubble", "Twice the bubble of 1F1B", "Its bubble is smaller than 1F1B's."),
             Option("batch", "Twice the batch", "The batch stays."),
@@ -536,9 +556,15 @@ QUESTIONS = (
         "A paper reports a schedule with zero bubble, your simulator shows idle time for it. How can both be right?",
         ("Whose clock?", "Idle between own first and last action, or within the makespan.", "Think of ZB-H2."),
         rubric=(
-            Point("two clocks: each device's own, or the common makespan", (r"clock|makespan|own (first|start)|per.device",)),
+            Point(
+                "two clocks: each device's own, or the common makespan",
+                (r"clock|makespan|own (first|start)|per.device",),
+            ),
             Point("devices start and end staggered", (r"stagger|shift|start.*(later|earlier)|warm.?up|fill|drain",)),
-            Point("steps follow without a barrier only if the optimizer does not wait", (r"optimi[sz]er|barrier|synchron|post.?valid",)),
+            Point(
+                "steps follow without a barrier only if the optimizer does not wait",
+                (r"optimi[sz]er|barrier|synchron|post.?valid",),
+            ),
         ),
         says=(
             "By each device's own clock there is no gap between its first and last action; by the common clock devices still start and end "

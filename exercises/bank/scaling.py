@@ -169,7 +169,9 @@ QUESTIONS = (
         answer="alpha",
         unit="FLOP/B",
         traps=(
-            Trap("both directions of a link", "both", "the sheet's figure adds what is sent and received; W is egress."),
+            Trap(
+                "both directions of a link", "both", "the sheet's figure adds what is sent and received; W is egress."
+            ),
             Trap("the memory bandwidth", "memory", "{hbm:B/s} is HBM; the question is about the link."),
             Trap("the sparse peak", "sparse", "sheets print a peak that skips zeros; the dense one is {peak:FLOP/s}."),
         ),
@@ -183,8 +185,7 @@ QUESTIONS = (
     Question(
         "scaling.ridge_memory",
         "numeric",
-        "Same ratio, other wall: how many bf16 FLOPs per byte of HBM traffic must a kernel do on {cluster:gpu} to be "
-        "compute-bound?",
+        "How many bf16 FLOPs per byte of HBM traffic must a kernel do on {cluster:gpu} to be compute-bound?",
         (
             "Now the wall is the chip's own memory.",
             "C / HBM bandwidth.",
@@ -216,14 +217,24 @@ QUESTIONS = (
         derive=_verdict,
         answer="right",
         options=(
-            Option("compute", "Compute-bound: communication hides behind compute",
-                   "Communication is the longer one; compute hides behind it."),
-            Option("comms", "Comms-bound: the chip waits for the network",
-                   "Compute is the longer one; communication hides behind it."),
-            Option("both", "Neither: the two times add up", "They overlap here, so the longer one counts, not the sum."),
+            Option(
+                "compute",
+                "Compute-bound: communication hides behind compute",
+                "Communication is the longer one; compute hides behind it.",
+            ),
+            Option(
+                "comms",
+                "Comms-bound: the chip waits for the network",
+                "Compute is the longer one; communication hides behind it.",
+            ),
+            Option(
+                "both", "Neither: the two times add up", "They overlap here, so the longer one counts, not the sum."
+            ),
             Option("memory", "Memory-bound", "Nothing was said about HBM; the two times given decide."),
         ),
-        steps={"compare": "{t_math:s} of compute against {t_comms:s} of communication; with overlap the longer one is the step."},
+        steps={
+            "compare": "{t_math:s} of compute against {t_comms:s} of communication; with overlap the longer one is the step."
+        },
         difficulty=1,
         minutes=1,
         tags=("concept",),
@@ -247,8 +258,11 @@ QUESTIONS = (
             Trap("times added", "added", "with overlap the step takes {t_comms:s}, not the sum."),
             Trap("the share that waits", "hidden", "this is the idle share; the question asks for the busy one."),
         ),
-        steps={"rates": "T_math = {t_math:s}, T_comms = {t_comms:s}.", "compare": "Comms-bound: the layer takes {t_comms:s}.",
-               "knob": "{t_math:s} of {t_comms:s} compute."},
+        steps={
+            "rates": "T_math = {t_math:s}, T_comms = {t_comms:s}.",
+            "compare": "Comms-bound: the layer takes {t_comms:s}.",
+            "knob": "{t_math:s} of {t_comms:s} compute.",
+        },
         difficulty=1,
         importance=4,
         minutes=1,
@@ -274,8 +288,11 @@ QUESTIONS = (
             Trap("perfect overlap", "overlap", "overlap would hide it; here the two times add."),
             Trap("the share of communication", "comms_share", "this is what is lost."),
         ),
-        steps={"rates": "{t_math:s} and {t_comms:s}.", "compare": "No overlap: the layer takes their sum.",
-               "knob": "{math} / ({math} + {comms})."},
+        steps={
+            "rates": "{t_math:s} and {t_comms:s}.",
+            "compare": "No overlap: the layer takes their sum.",
+            "knob": "{math} / ({math} + {comms}).",
+        },
         difficulty=1,
         minutes=1,
         tags=("mfu", "overlap"),
@@ -296,7 +313,11 @@ QUESTIONS = (
         answer="speedup",
         unit="ratio",
         traps=(
-            Trap("linear scaling", "linear", "compute divides, communication does not: at {less:s} of compute the network decides."),
+            Trap(
+                "linear scaling",
+                "linear",
+                "compute divides, communication does not: at {less:s} of compute the network decides.",
+            ),
             Trap("times added", "added", "the two overlap, so the longer one counts."),
         ),
         steps={
@@ -325,7 +346,11 @@ QUESTIONS = (
         derive=_strong,
         answer="limit",
         unit="ratio",
-        traps=(Trap("times added", "sum_over", "the two overlap, so only compute is longer than communication, not the sum."),),
+        traps=(
+            Trap(
+                "times added", "sum_over", "the two overlap, so only compute is longer than communication, not the sum."
+            ),
+        ),
         steps={"compare": "T_math/k falls until it meets T_comms.", "knob": "k = {t_math:s} / {t_comms:s}."},
         difficulty=1,
         minutes=1,
@@ -406,7 +431,11 @@ QUESTIONS = (
         answer="tokens",
         unit="token/chip",
         traps=(
-            Trap("the bf16 threshold", "old", "the chip now computes at {fp8:FLOP/s}, so more tokens are needed to keep it busy."),
+            Trap(
+                "the bf16 threshold",
+                "old",
+                "the chip now computes at {fp8:FLOP/s}, so more tokens are needed to keep it busy.",
+            ),
             Trap("faster links", "half", "fp8 matmuls do not make the 16-bit gradients lighter."),
         ),
         steps={
@@ -443,7 +472,11 @@ QUESTIONS = (
         answer="seconds",
         unit="s",
         traps=(
-            Trap("the forward pass alone", "forward", "training is forward and backward: six FLOPs a parameter and token, not two."),
+            Trap(
+                "the forward pass alone",
+                "forward",
+                "training is forward and backward: six FLOPs a parameter and token, not two.",
+            ),
             Trap("the full peak", "full", "only {mfu:%} of the peak arrives."),
             Trap("a single chip", "one_chip", "{chips} chips share the step."),
         ),
@@ -532,10 +565,18 @@ QUESTIONS = (
         answer="step",
         unit="ms",
         traps=(
-            Trap("linear scaling", "step_linear", "compute falls to {less:s}, but the all-reduce still takes {t_comms:s}."),
+            Trap(
+                "linear scaling",
+                "step_linear",
+                "compute falls to {less:s}, but the all-reduce still takes {t_comms:s}.",
+            ),
             Trap("both times added", "step_both", "overlap is as perfect as before, so the longer one counts."),
         ),
-        steps={"flops": "Compute: {less:s}.", "bytes": "All-reduce: {t_comms:s}.", "compare": "The longer one is the step."},
+        steps={
+            "flops": "Compute: {less:s}.",
+            "bytes": "All-reduce: {t_comms:s}.",
+            "compare": "The longer one is the step.",
+        },
         minutes=2,
         tags=("strong-scaling",),
     ),
@@ -552,9 +593,21 @@ QUESTIONS = (
         answer="right",
         options=(
             Option("more", "The threshold C/W doubles: a faster chip needs more tokens to hide the same bytes"),
-            Option("same", "The threshold depends on the model, not on the chip", "The model's size cancels; C and W are all that is left."),
-            Option("half", "Nothing: compute gets faster, so less is needed", "Faster compute leaves less time to hide communication in."),
-            Option("memory", "Memory bandwidth decides, which was not given", "HBM bandwidth is not part of this comparison."),
+            Option(
+                "same",
+                "The threshold depends on the model, not on the chip",
+                "The model's size cancels; C and W are all that is left.",
+            ),
+            Option(
+                "half",
+                "Nothing: compute gets faster, so less is needed",
+                "Faster compute leaves less time to hide communication in.",
+            ),
+            Option(
+                "memory",
+                "Memory bandwidth decides, which was not given",
+                "HBM bandwidth is not part of this comparison.",
+            ),
         ),
         steps={"rates": "T_math halves, T_comms stays.", "compare": "The ratio C/W doubles."},
         difficulty=1,
@@ -590,7 +643,10 @@ QUESTIONS = (
             "Say strong scaling, sharding, overlap.",
         ),
         rubric=(
-            Point("n times the chips give close to n times the throughput", (r"(linear|proportional)", r"(twice|double|n times).*(throughput|fast|speed)")),
+            Point(
+                "n times the chips give close to n times the throughput",
+                (r"(linear|proportional)", r"(twice|double|n times).*(throughput|fast|speed)"),
+            ),
             Point("memory must be split (sharded)", (r"(memory|hbm|fit)",)),
             Point("communication grows relative to compute", (r"comm\w*|network|bandwidth|all-?reduce",)),
             Point("it may hide behind compute (overlap, T_math > T_comms)", (r"overlap|hide|T_?math",)),
@@ -607,7 +663,10 @@ QUESTIONS = (
             "batch. The batch cannot grow for ever, as gains per token fall beyond a critical batch size, so at a fixed batch tokens per "
             "chip fall with N and every plan meets its threshold. Real jobs also lose to latency, bubbles, stragglers and failures.",
         ),
-        steps={"compare": "T_math falls with N at a fixed batch, T_comms does not.", "knob": "The largest N with T_math > T_comms."},
+        steps={
+            "compare": "T_math falls with N at a fixed batch, T_comms does not.",
+            "knob": "The largest N with T_math > T_comms.",
+        },
         importance=4,
         minutes=4,
         tags=("concept", "aloud"),
@@ -626,7 +685,9 @@ QUESTIONS = (
         derive=_step,
         answer="flops",
         unit="FLOP",
-        traps=(Trap("the forward pass alone", "flops_forward", "training costs six FLOPs a parameter and token, not two."),),
+        traps=(
+            Trap("the forward pass alone", "flops_forward", "training costs six FLOPs a parameter and token, not two."),
+        ),
         steps={"flops": "6 x {params:Gparam} x {batch}."},
         minutes=1,
         tags=("estimate",),

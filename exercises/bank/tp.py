@@ -127,7 +127,11 @@ def _cross_claim(p: Any) -> dict[str, Any]:
 
 
 def _often_claim(p: Any) -> dict[str, Any]:
-    return {"ours": float(claim("tp-traffic-10-100x").ours or 0), "ten": 10.0, "upside": 1 / float(claim("tp-traffic-10-100x").ours or 1)}
+    return {
+        "ours": float(claim("tp-traffic-10-100x").ours or 0),
+        "ten": 10.0,
+        "upside": 1 / float(claim("tp-traffic-10-100x").ours or 1),
+    }
 
 
 QUESTIONS = (
@@ -165,7 +169,7 @@ QUESTIONS = (
     Question(
         "tp.max_degree_full",
         "numeric",
-        "Now with the full layer of {model:model}, gate and attention included: it acts like a two-matmul layer of F = "
+        "Take the full layer of {model:model}, gate and attention included: it acts like a two-matmul layer of F = "
         "{full_width}. How wide can TP go inside {cluster:machine}?",
         (
             "The same formula with another width.",
@@ -181,7 +185,11 @@ QUESTIONS = (
             Trap("both directions of a link", "twice", WHY_BOTH),
             Trap("the plain width", "degree", "attention has a gather of its own, which changes the ratio."),
         ),
-        steps={"flops": "All weights of the layer.", "bytes": "Two gathers, two reduce-scatters.", "knob": "{full_width} / {alpha}."},
+        steps={
+            "flops": "All weights of the layer.",
+            "bytes": "Two gathers, two reduce-scatters.",
+            "knob": "{full_width} / {alpha}.",
+        },
         difficulty=3,
         importance=2,
         tags=("threshold", "layer"),
@@ -201,10 +209,12 @@ QUESTIONS = (
         derive=_axes,
         answer="axes_degree",
         unit="way",
-        traps=(
-            Trap("one axis", "one_axis", "{axes} axes carry {axes} times as much."),
-        ),
-        steps={"rates": "W = {axes} x {egress:B/s}.", "compare": "F > Y C/(M W).", "knob": "Y = {d_ff} x {axes} x {egress:B/s} / {peak:FLOP/s}."},
+        traps=(Trap("one axis", "one_axis", "{axes} axes carry {axes} times as much."),),
+        steps={
+            "rates": "W = {axes} x {egress:B/s}.",
+            "compare": "F > Y C/(M W).",
+            "knob": "Y = {d_ff} x {axes} x {egress:B/s} / {peak:FLOP/s}.",
+        },
         minutes=2,
         tags=("threshold", "tpu"),
         book="tp.max_degree(llama.d_ff, peak_v5p, v5p_axis, 2)",
@@ -249,14 +259,21 @@ QUESTIONS = (
             "W_node = {node:B/s}.",
         ),
         canonical={"cluster": "dgx-h100", "degree": 64},
-        draw={"cluster": ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8", "mi355x-8"), "degree": (32, 64, 128)},
+        draw={
+            "cluster": ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8", "mi355x-8"),
+            "degree": (32, 64, 128),
+        },
         derive=_cross,
         answer="width",
         traps=(
             Trap("one card for one GPU", "card", "a hierarchical collective uses all cards of a node."),
             Trap("the inner network", "inner", "the group leaves the node."),
         ),
-        steps={"rates": "W_node = {node:B/s}.", "compare": "4BDF/(YC) against 4BD/W_node.", "knob": "{degree} x {peak:FLOP/s}/{node:B/s}."},
+        steps={
+            "rates": "W_node = {node:B/s}.",
+            "compare": "4BDF/(YC) against 4BD/W_node.",
+            "knob": "{degree} x {peak:FLOP/s}/{node:B/s}.",
+        },
         difficulty=3,
         tags=("hierarchy", "gpu"),
     ),
@@ -346,7 +363,11 @@ QUESTIONS = (
         derive=lambda p: {"right": "still"},
         answer="right",
         options=(
-            Option("fixed", "It becomes compute-bound, as for data parallelism", "There the bytes do not grow with the batch; here they do."),
+            Option(
+                "fixed",
+                "It becomes compute-bound, as for data parallelism",
+                "There the bytes do not grow with the batch; here they do.",
+            ),
             Option("still", "Nothing changes: FLOPs and bytes both double, B cancels"),
             Option("worse", "It gets worse, as more activations are sent", "Compute grows as much as the bytes."),
             Option("memory", "It runs out of memory bandwidth", "HBM is not the question here."),
@@ -372,7 +393,11 @@ QUESTIONS = (
             Option("4", "4", "Each rank has two key-value heads then."),
             Option("8", "8", "Each rank has exactly one."),
             Option("16", "16"),
-            Option("none", "None: heads can be cut freely", "A head of attention is computed on one rank; below one head per rank, ranks share a copy."),
+            Option(
+                "none",
+                "None: heads can be cut freely",
+                "A head of attention is computed on one rank; below one head per rank, ranks share a copy.",
+            ),
         ),
         steps={"compare": "16 ranks for 8 key-value heads: each is held twice."},
         minutes=1,
@@ -392,10 +417,15 @@ QUESTIONS = (
         options=(
             Option("bytes", "It halves the bytes on the wire", "The two halves of the all-reduce are still sent."),
             Option("memory", "Same bytes, but activations between the blocks are kept in 1/Y slices"),
-            Option("attention", "It splits attention over the sequence (ring attention)", "That is context parallelism."),
+            Option(
+                "attention", "It splits attention over the sequence (ring attention)", "That is context parallelism."
+            ),
             Option("batch", "It makes the TP limit depend on the batch", "The limit F > Y C/W is unchanged."),
         ),
-        steps={"bytes": "A gather and a reduce-scatter instead of an all-reduce: as many bytes.", "compare": "Activations at the block borders shrink by Y."},
+        steps={
+            "bytes": "A gather and a reduce-scatter instead of an all-reduce: as many bytes.",
+            "compare": "Activations at the block borders shrink by Y.",
+        },
         tags=("memory", "concept"),
     ),
     Question(
@@ -413,7 +443,11 @@ QUESTIONS = (
         unit="way",
         traps=(
             Trap("both directions of a link", "said", WHY_BOTH),
-            Trap("the full layer", "full", "the text uses the two-matmul layer; with attention the limit is a little lower still."),
+            Trap(
+                "the full layer",
+                "full",
+                "the text uses the two-matmul layer; with attention the limit is a little lower still.",
+            ),
         ),
         steps={"rates": "W is half of what the text used.", "knob": "F W/C."},
         importance=4,
@@ -481,7 +515,10 @@ QUESTIONS = (
         ),
         rubric=(
             Point("activations move in every layer, both passes", (r"(every|each|per) layer|activation",)),
-            Point("the collective is on the critical path and hard to overlap", (r"critical path|overlap|hide|depend|wait|block",)),
+            Point(
+                "the collective is on the critical path and hard to overlap",
+                (r"critical path|overlap|hide|depend|wait|block",),
+            ),
             Point("the limit F > Y C/W falls with a slower network", (r"Y ?\*? ?C ?/ ?W|limit|threshold|bandwidth",)),
             Point("small messages become latency-bound", (r"latenc|small message",)),
         ),

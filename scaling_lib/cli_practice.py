@@ -1,0 +1,113 @@
+"""Commands of practice: drill, check, mock, sheet, anki."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from scaling_lib import drill, leitner, quiz
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the commands of practice to the parser of all commands."""
+    part = subparsers.add_parser("drill", help="questions with new numbers against the clock, in the terminal")
+    part.add_argument("topics", nargs="*", help="chapters, e.g. dp budget; all when none is given")
+    part.add_argument("--minutes", type=float, default=20)
+    part.add_argument(
+        "--new", action="store_true", help="begin another drill instead of going on with one that was left"
+    )
+    part.add_argument("--progress", action="store_true", help="only show boxes and calibration")
+    part.set_defaults(run=_drill)
+
+    part = subparsers.add_parser("check", help="verdict on an answer: check dp.critical_tokens '2.2k tokens'")
+    part.add_argument("id")
+    part.add_argument("answer", nargs="?", help="left out: the question is shown")
+    part.add_argument("--seed", type=int)
+    part.add_argument("--hint", type=int, choices=(1, 2, 3), help="show a hint")
+    part.add_argument("--solve", action="store_true", help="show the worked steps")
+    part.set_defaults(run=_check)
+
+    part = subparsers.add_parser("mock", help="a mock interview of 45 minutes with a written debrief")
+    part.add_argument("--seed", type=int, default=1)
+    part.add_argument("--out", type=Path, help="file for the debrief (Markdown)")
+    part.set_defaults(run=_mock)
+
+    part = subparsers.add_parser("sheet", help="a printable exam and its key, as HTML")
+    part.add_argument("--seed", type=int, required=True)
+    part.add_argument("-n", type=int, default=10, help="questions")
+    part.add_argument("--minutes", type=float, default=60)
+    part.add_argument("--topics", nargs="*", help="chapters; all when none is given")
+    part.add_argument("--out", type=Path, default=Path(), help="folder")
+    part.set_defaults(run=_sheet)
+
+    part = subparsers.add_parser("anki", help="the deck of cards (.apkg) and a table (.tsv)")
+    part.add_argument("--out", type=Path, default=Path(), help="folder")
+    part.set_defaults(run=_anki)
+
+
+def _drill(args: argparse.Namespace) -> int:
+    if args.progress:
+        progress, message = leitner.load(leitner.default_path())
+        print(message + drill.summary(progress, Counter()))
+        return 0
+    drill.run(args.topics or None, args.minutes, fresh=args.new)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    if args.solve:
+        print(quiz.solve(args.id, args.seed))
+    elif args.hint:
+        print(quiz.hint(args.id, args.hint, args.seed))
+    elif args.answer is None:
+        print(repr(quiz.ask(args.id, args.seed)))
+    else:
+        verdict = quiz.check(args.id, args.answer, args.seed)
+        print(verdict)
+        return 0 if verdict else 1
+    return 0
+
+
+def _mock(args: argparse.Namespace) -> int:
+    from scaling_lib import mock
+
+    text = mock.run(args.seed)
+    if args.out:
+        args.out.write_text(text, encoding="utf-8")
+        print(f"The debrief is in {args.out}.")
+    return 0
+
+
+def _sheet(args: argparse.Namespace) -> int:
+    from scaling_lib import sheets
+
+    for path in sheets.write_exam(args.out, args.seed, args.n, args.minutes, args.topics or None):
+        print(path)
+    return 0
+
+
+def _anki(args: argparse.Namespace) -> int:
+    from scaling_lib import sheets
+
+    for path in sheets.write_cards(args.out):
+        print(path)
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command that the parser chose."""
+    return int(args.run(args))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Only the commands of practice, for tests and for `python -m scaling_lib.cli_practice`."""
+    parser = argparse.ArgumentParser(prog="python -m scaling_lib.cli_practice")
+    add_parser(parser.add_subparsers(required=True))
+    return run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
