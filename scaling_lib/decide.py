@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scaling_lib import crosspod, dp, fsdp, memory, roofline, tp
+from scaling_lib import crosspod, dp, fsdp, memory, pp, roofline, tp
 from scaling_lib.job import Job, with_plan
 from scaling_lib.units import show
 
@@ -66,19 +66,18 @@ def smallest_pp(job: Job) -> int | None:
     no depth does.
     """
     depths = range(1, job.model.n_layers + 1)
-    for pp in sorted(depths, key=lambda pp: (job.model.n_layers % pp != 0, pp)):
-        inner = job.plan.tp * job.plan.cp * pp
+    for depth in sorted(depths, key=lambda depth: (job.model.n_layers % depth != 0, depth)):
+        inner = job.plan.tp * job.plan.cp * depth
         if job.chips % inner == 0:
-            trial = with_plan(job, pp=pp, dp=job.chips // inner)
+            trial = with_plan(job, pp=depth, dp=job.chips // inner)
             if job.tokens_per_chip >= critical_tokens(trial):
-                return pp
+                return depth
     return None
 
 
 def bubble(job: Job) -> float:
-    """Share of the step that stages idle, by the closed form (p-1)/(v m + p - 1)."""
-    p, slots = job.plan.pp, job.microbatches * job.plan.virtual_stages
-    return float((p - 1) / (slots + p - 1))
+    """Share of the step that stages idle, by the closed form of 1F1B and its interleaving."""
+    return float(pp.bubble_of_total(job.plan.pp, job.microbatches, job.plan.virtual_stages))
 
 
 def _ask_tokens(job: Job) -> Verdict:
