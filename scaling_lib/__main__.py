@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import sys
 
 # Modules that add commands, each with `add_parser(subparsers)`; a command's parser names the function to run.
@@ -16,8 +15,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m scaling_lib", description="Plan large training runs.")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        if importlib.util.find_spec(f"scaling_lib.{name}"):
-            importlib.import_module(f"scaling_lib.{name}").add_parser(subparsers)
+        importlib.import_module(f"scaling_lib.{name}").add_parser(subparsers)
     return top
 
 
