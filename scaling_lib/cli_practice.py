@@ -53,7 +53,7 @@ def _drill(args: argparse.Namespace) -> int:
         progress, message = leitner.load(leitner.default_path())
         print(message + drill.summary(progress, Counter()))
         return 0
-    drill.run(args.topics or None, args.minutes, fresh=args.new)
+    drill.run(args.topics or None, args.minutes, fresh=args.new, read=input)
     return 0
 
 
@@ -74,7 +74,7 @@ def _check(args: argparse.Namespace) -> int:
 def _mock(args: argparse.Namespace) -> int:
     from scaling_lib import mock
 
-    text = mock.run(args.seed)
+    text = mock.run(args.seed, read=input)
     if args.out:
         args.out.write_text(text, encoding="utf-8")
         print(f"The debrief is in {args.out}.")

@@ -19,7 +19,7 @@ from scaling_lib import answers, bank
 from scaling_lib.answers import Verdict
 from scaling_lib.catalogue import near
 from scaling_lib.questions import KINDS, Instance, Question, QuestionError, fill, instance
-from scaling_lib.quiz_html import HINT_NAMES, question_html
+from scaling_lib.quiz_html import HINT_NAMES, aloud_html, question_html
 from scaling_lib.units import UnitError
 
 
@@ -68,6 +68,27 @@ def ask(name: str, seed: int | None = None, shown: int = 0) -> Asked:
     if not 0 <= shown < len(asked.steps):
         raise QuestionError(f"{name} has {len(asked.steps)} steps, {shown} to show: use 0 to {len(asked.steps) - 1}")
     return Asked(asked, shown)
+
+
+@dataclass(frozen=True)
+class Aloud:
+    """A question with its spoken answers, rubric and follow-ups, each folded."""
+
+    instance: Instance
+
+    def _repr_html_(self) -> str:
+        return aloud_html(self.instance)
+
+    def __repr__(self) -> str:
+        return solve(self.instance.question.id, self.instance.seed)
+
+
+def aloud(name: str) -> Aloud:
+    """A question to answer aloud in 30 s, 2 min and 5 min. Raises QuestionError when it has no such answers."""
+    asked = instance(bank.question(name))
+    if asked.question.says is None:
+        raise QuestionError(f"{name} has no spoken answers: use ask, or a question of kind explain")
+    return Aloud(asked)
 
 
 def hint(name: str, level: int = 1, seed: int | None = None) -> str:

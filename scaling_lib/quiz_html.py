@@ -41,6 +41,22 @@ def question_html(asked: Instance, shown: int = 0) -> str:
     return f'<div class="question" data-question="{q.id}"{seed}>{"".join(parts)}</div>'
 
 
+def aloud_html(asked: Instance) -> str:
+    """A question of an interview: the prompt, and folded its answers of three lengths, the rubric, what comes next."""
+    from scaling_lib.questions import fill
+
+    q = asked.question
+    parts = [f"<p><strong>{prose(asked.prompt)}</strong> <small><code>{q.id}</code></small></p>"]
+    for length, said in zip(("30 seconds", "2 minutes", "5 minutes"), q.says or (), strict=False):
+        parts.append(fold(length, f"<p>{prose(fill(said, asked.values))}</p>"))
+    for title, rows in (("A good answer names", [p.text for p in q.rubric]), ("The interviewer goes on", q.follow_ups)):
+        if rows:
+            parts.append(
+                fold(title, "<ul>" + "".join(f"<li>{prose(fill(r, asked.values))}</li>" for r in rows) + "</ul>")
+            )
+    return f'<div class="question" data-question="{q.id}">{"".join(parts)}</div>'
+
+
 def _steps(asked: Instance, start: int, stop: int | None) -> str:
     """Worked steps from one to another as a numbered list."""
     rows = "".join(f"<li><strong>{name}.</strong> {prose(text)}</li>" for name, text in asked.steps[start:stop])

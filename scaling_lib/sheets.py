@@ -189,8 +189,11 @@ kernelspec: {display_name: Python 3, language: python, name: python3}
 
 def sheet_source(stem: str) -> str:
     """MyST source of a chapter's question sheet: each question, and a cell to check an answer in."""
-    parts = [_HEAD, f"# Exercises: {stem}\n\nMade from the bank, not by hand. Put your answer into the cell "
-             "below a question and run it; hints and steps are folded under the question.\n", _cell("from scaling_lib.quiz import ask, check")]  # fmt: skip
+    intro = (
+        "Made from the bank, not by hand. Put your answer into the cell below a question and run it; hints and "
+        "steps are folded under the question.\n"
+    )
+    parts = [_HEAD, f"# Exercises: {stem}\n\n{intro}", _cell("from scaling_lib.quiz import ask, check")]
     for q in quiz.items(chapter=stem):
         parts.append(f"## {q.id}\n")
         parts.append(_cell(f'ask("{q.id}")'))

@@ -1,0 +1,234 @@
+"""Exams, cards, sources of the exercise notebooks, the mock interview, the cheat sheet and their commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from scaling_lib import bank, cheatsheet, dp, mock, quiz, sheets
+from scaling_lib.__main__ import main
+from scaling_lib.hardware import cluster
+from scaling_lib.questions import QuestionError, instance
+from scaling_lib.units import show
+
+ROOT = Path(__file__).parents[1]
+
+
+# exams --------------------------------------------------------------------------------------------
+
+
+def test_an_exam_is_the_same_for_the_same_seed_and_mixes_chapters() -> None:
+    asked = sheets.exam_questions(7, 10, 60)
+    assert asked == sheets.exam_questions(7, 10, 60)
+    assert len({one.question.id for one in asked}) == 10
+    assert len({one.question.stem for one in asked}) >= 8
+    assert [one.question.difficulty for one in asked] == sorted(one.question.difficulty for one in asked)
+    assert [a.question.id for a in asked] != [a.question.id for a in sheets.exam_questions(8, 10, 60)]
+
+
+def test_the_key_has_every_answer_and_the_exam_none() -> None:
+    asked = sheets.exam_questions(3, 8, 60)
+    exam, key = sheets.exam_html(3, asked, 60, False), sheets.exam_html(3, asked, 60, True)
+    for one in asked:
+        if one.question.numeric:
+            assert f"<strong>{sheets.prose(one.answer_text)}</strong>" in key
+            assert f"Answer: {one.answer_text}" not in exam
+    assert exam.count("<li><p>") == key.count("<li class='key'>") == 8
+
+
+def test_an_exam_that_cannot_be_made_is_refused() -> None:
+    with pytest.raises(QuestionError, match="minutes"):
+        sheets.exam_questions(1, 10, 5)
+    with pytest.raises(QuestionError, match="pool"):
+        sheets.exam_questions(1, 10_000, 1e6)
+    with pytest.raises(QuestionError, match="no chapter"):
+        sheets.exam_questions(1, 1, 10, ["dpp"])
+
+
+def test_exam_and_key_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sheets, "browser", lambda: None)
+    names = [p.name for p in sheets.write_exam(tmp_path, 5, 4, 60, ["dp", "tp"])]
+    assert names == ["exam-5.html", "exam-5-key.html"]
+    first = (tmp_path / "exam-5.html").read_bytes()
+    sheets.write_exam(tmp_path, 5, 4, 60, ["dp", "tp"])
+    assert (tmp_path / "exam-5.html").read_bytes() == first
+
+
+@pytest.mark.skipif(sheets.browser() is None, reason="no Chromium to print with")
+def test_an_exam_is_printed(tmp_path: Path) -> None:
+    page = tmp_path / "exam.html"
+    page.write_text(sheets.exam_html(1, sheets.exam_questions(1, 3, 60), 60, False), encoding="utf-8")
+    pdf = sheets.print_pdf(page)
+    assert pdf is not None
+    assert pdf.read_bytes().startswith(b"%PDF")
+
+
+# cards --------------------------------------------------------------------------------------------
+
+
+def test_a_newer_deck_updates_the_cards_in_place(tmp_path: Path) -> None:
+    pytest.importorskip("genanki")
+    decks = []
+    for name in ("one", "two"):
+        package, table = sheets.write_cards(tmp_path / name)
+        zipfile.ZipFile(package).extract("collection.anki2", tmp_path / name)
+        with sqlite3.connect(tmp_path / name / "collection.anki2") as base:
+            notes = base.execute("select guid, mid, flds, tags from notes order by guid").fetchall()
+            decks.append(notes)
+            kinds = json.loads(base.execute("select models from col").fetchone()[0])
+            assert str(sheets.stable_id(sheets.ANKI_MODEL)) in kinds
+        lines = table.read_text(encoding="utf-8").splitlines()
+        assert len(lines) == len(notes) == len(bank.questions())
+        assert all(line.count("\t") == 3 for line in lines)
+    assert decks[0] == decks[1]
+    fields = dict(note[2].split("\x1f", 1) for note in decks[0])
+    assert "2,198 tokens per chip" in fields["dp.critical_tokens"]
+
+
+# sources of notebooks ------------------------------------------------------------------------------
+
+
+def test_the_sources_of_the_exercises_belong_to_the_bank() -> None:
+    folder = ROOT / "exercises" / "src"
+    stored = {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in folder.rglob("*.md")}
+    assert stored == sheets.sources(), "run: python -m tools.exercises"
+
+
+def test_every_question_is_on_its_sheet_and_solved() -> None:
+    for question in bank.questions().values():
+        assert f'ask("{question.id}")' in sheets.sheet_source(question.stem)
+        assert f'solve("{question.id}")' in sheets.solution_source(question.stem)
+
+
+@pytest.mark.parametrize("stem", bank.STEMS)
+def test_stored_solutions_are_right(stem: str) -> None:
+    notebook = json.loads((ROOT / "exercises" / "solutions" / f"{stem}.ipynb").read_text(encoding="utf-8"))
+    verdicts = [
+        "".join(output["data"]["text/plain"])
+        for cell in notebook["cells"]
+        if cell["cell_type"] == "code" and "".join(cell["source"]).startswith("check(")
+        for output in cell["outputs"]
+    ]
+    answered = [q for q in quiz.items(chapter=stem) if q.answer]
+    assert len(verdicts) == len(answered)
+    assert all("kind='right'" in text for text in verdicts)
+
+
+# the mock interview ----------------------------------------------------------------------------------
+
+
+def clock(step: float) -> object:
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += step
+        return now[0]
+
+    return tick
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_stages_of_an_interview_speak_of_one_case(seed: int) -> None:
+    stages = mock.questions_of(seed)
+    assert [s.title for s, _ in stages] == [s.title for s in mock.STAGES]
+    assert sum(s.minutes for s, _ in stages) == mock.MINUTES
+    models = {
+        one.values["model"] for _, one in stages if "model" in one.question.draw and one.question.stem != "scaling"
+    }
+    assert len(models) <= 2, models  # a question whose traps would meet in this case keeps its own numbers
+
+
+def test_right_answers_bring_further_questions_and_a_clean_debrief() -> None:
+    talk = mock.interview(2, clock(10))  # type: ignore[arg-type]
+    said, count = next(talk), 0
+    stages = iter(mock.questions_of(2))
+    try:
+        while True:
+            count += 1
+            if said.startswith("["):
+                _, asked = next(stages)
+                answer = " ".join(asked.question.says or ()) if asked.question.rubric else asked.answer_text
+                if asked.question.options:
+                    answer = answer[1]
+            else:
+                answer = "I would look at the batch."
+            said = talk.send(answer)
+    except StopIteration as end:
+        text = str(end.value)
+    assert count > len(mock.STAGES)
+    assert "Asked further" in text
+    assert int(re.search(r"Score (\d+)%", text)[1]) >= 87  # type: ignore[index]
+
+
+def test_wrong_answers_bring_a_diagnosis_a_second_try_and_the_steps() -> None:
+    said: list[str] = []
+    text = mock.run(4, read=lambda _: "1 token", say=said.append, clock=clock(1))  # type: ignore[arg-type]
+    assert sum("Try once more." in s for s in said) == len(mock.STAGES)
+    assert text.count("Answer: ") >= 5
+    assert "To revise: " in text
+
+
+def test_an_interview_broken_off_is_debriefed() -> None:
+    def leave(_: str) -> str:
+        raise EOFError
+
+    said: list[str] = []
+    text = mock.run(1, read=leave, say=said.append, clock=clock(1))  # type: ignore[arg-type]
+    assert "Score 0%" in text
+    assert "Broken off" in said[-1]
+
+
+# spoken answers and the cheat sheet ------------------------------------------------------------------
+
+
+def test_spoken_answers_are_folded() -> None:
+    page = quiz.aloud("interview.q3_tp_inside")._repr_html_()
+    assert page.count("<details>") == 5
+    assert all(part in page for part in ("30 seconds", "2 minutes", "5 minutes", "The interviewer goes on"))
+    with pytest.raises(QuestionError, match="no spoken answers"):
+        quiz.aloud("dp.max_params")
+
+
+def test_the_cheat_sheet_is_computed() -> None:
+    text = repr(cheatsheet.page())
+    h100 = cluster("dgx-h100")
+    for egress in (h100.levels[0].egress, h100.egress(10**5)):
+        assert show(dp.critical_tokens(h100.chip.flops("bf16"), egress), "") in text
+    assert "18.9%" in text
+    assert cheatsheet.page()._repr_html_().count("<table>") == 5
+
+
+# commands --------------------------------------------------------------------------------------------
+
+
+def test_check_judges_hints_and_solves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "dp.critical_tokens", "2.2k tokens"]) == 0
+    assert main(["check", "dp.critical_tokens", "1099"]) == 1
+    assert "both directions" in capsys.readouterr().out
+    assert main(["check", "dp.critical_tokens", "--hint", "2"]) == 0
+    assert main(["check", "dp.critical_tokens", "--solve", "--seed", "3"]) == 0
+    assert main(["check", "dp.critical_tokens"]) == 0
+    out = capsys.readouterr().out
+    assert instance(bank.question("dp.critical_tokens"), 3).answer_text in out
+    assert main(["check", "dp.nonsense", "1"]) == 2
+    assert "no question" in capsys.readouterr().err
+
+
+def test_drill_and_sheet_run_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(sheets, "browser", lambda: None)
+    monkeypatch.setattr("builtins.input", lambda _: "q")
+    assert main(["drill", "dp", "--minutes", "3"]) == 0
+    assert "takes it up again" in capsys.readouterr().out
+    assert main(["drill", "--progress"]) == 0
+    assert "Boxes" in capsys.readouterr().out
+    assert main(["drill", "dpp", "--new"]) == 2
+    assert main(["sheet", "--seed", "1", "-n", "2", "--minutes", "30", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "exam-1-key.html").exists()
