@@ -10,8 +10,11 @@ endif
 RUN = $(shell $(PYTHON) tools/environment.py --where 2>/dev/null)
 
 SHELL := /bin/sh
+SEED ?= 1
+N ?= 10
+MINUTES ?= 60
 
-.PHONY: help book serve notebooks stale test check lint types fit site lab lock clean env
+.PHONY: help book serve notebooks exercises drill sheet stale test check lint types fit site lab lock clean env
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -28,6 +31,16 @@ serve: env  ## serve what was built before
 
 notebooks: env  ## execute the chapters whose sources changed: book/src/*.md -> book/*.ipynb
 	@$(RUN) -m tools.notebooks
+
+exercises: env  ## write the exercise sheets and solutions from the bank, then execute what changed
+	@$(RUN) -m tools.exercises
+	@$(RUN) -m tools.notebooks
+
+drill: env  ## questions against the clock, in this terminal
+	@$(RUN) -m scaling_lib drill
+
+sheet: env  ## a printable exam and its key in _build: make sheet SEED=7 N=10 MINUTES=60
+	@$(RUN) -m scaling_lib sheet --seed $(SEED) -n $(N) --minutes $(MINUTES) --out _build/exams
 
 stale: env  ## say which notebooks do not belong to their sources
 	@$(RUN) -m tools.notebooks --check

@@ -227,7 +227,11 @@ def in_unit(value: float, unit: str, figures: int = 4) -> str:
 
 def pretty(name: str) -> str:
     """A model's catalogue name as it is printed: "llama-3-70b" -> "Llama 3 70B"."""
-    words = [_PRETTY.get(w, w.upper() if any(c.isdigit() for c in w) else w.capitalize()) for w in name.split("-")]
+    words = [
+        _PRETTY.get(w)
+        or (w.capitalize() if w[0].isalpha() else w).replace("b", "B" if any(c.isdigit() for c in w) else "b")
+        for w in name.split("-")
+    ]
     return " ".join(words)
 
 
