@@ -100,7 +100,7 @@ class Job:
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of a weight or activation element on the wire. fp8 and fp4 multiply in fewer bits but communicate in 16.
+        """Bytes of an element on the wire: fp8 and fp4 multiply in fewer bits but communicate in 16.
 
         Raises CatalogueError for a precision whose width is not known.
         """
