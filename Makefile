@@ -14,7 +14,7 @@ SEED ?= 1
 N ?= 10
 MINUTES ?= 60
 
-.PHONY: help book serve notebooks exercises drill sheet stale test check lint types fit site lab lock clean env
+.PHONY: help book serve notebooks exercises drill sheet stale test check lint types fit mutate site lab lock clean env
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -57,6 +57,10 @@ lint: env  ## style of the code (ruff)
 types: env  ## types of the code (mypy, strict)
 	@$(RUN) -m mypy
 
+mutate: env  ## mutation run on the formula modules: half an hour; survivors are listed (keeps its own environment)
+	@$(RUN) -m venv .cache/mutate && .cache/mutate/bin/python -m pip install -q mutmut==3.8.1 pytest numpy hypothesis pint
+	@nice .cache/mutate/bin/mutmut run; nice .cache/mutate/bin/mutmut results
+
 fit: env  ## refit the predictor's constants from the development rows, print errors with each source left out
 	@nice $(RUN) -m scaling_lib.fit
 
@@ -76,7 +80,7 @@ lock: env  ## renew constraints.txt and environment.yml from pyproject.toml
 	@$(RUN) -m tools.lock
 
 clean:  ## delete everything that can be made again
-	rm -rf .venv .cache _build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .cache _build .mypy_cache .ruff_cache .pytest_cache .hypothesis mutants
 
 # The check of the interpreter stands here because nothing else can report that there is none.
 env:

@@ -207,6 +207,11 @@ def test_the_peak_follows_the_precision_but_the_wire_stays_at_16_bits(gpu_job: J
     assert [replace(gpu_job, precision=p).element_bytes for p in ("fp32", "bf16", "fp8")] == [4, 2, 2]
 
 
+def test_a_precision_of_unknown_width(gpu_job: Job) -> None:
+    with pytest.raises(ValueError, match="unknown precision 'bf8': did you mean"):
+        _ = replace(gpu_job, precision="bf8").element_bytes
+
+
 def test_torus_axes(gpu_job: Job, v5p: Cluster) -> None:
     assert gpu_job.torus_axes == (None, None)
     pod = replace(gpu_job, cluster=v5p)

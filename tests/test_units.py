@@ -203,3 +203,8 @@ def test_choices_element_by_element() -> None:
 def test_ceil_div() -> None:
     assert [ceil_div(n, 4) for n in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
     np.testing.assert_array_equal(ceil_div(np.array([1, 8, 9]), 4), [1, 2, 3])
+
+
+def test_log2() -> None:
+    assert units.log2(8) == 3
+    np.testing.assert_array_equal(units.log2(np.array([1, 2, 8])), [0, 1, 3])
