@@ -37,12 +37,22 @@ CONTRAST = """() => {
     }
     return [255, 255, 255];
   };
+  const box = e => e.getBoundingClientRect();
+  // text in a picture may stand on a shape: the last one drawn before it that holds its middle
+  const under = e => {
+    const [x, y] = [(box(e).left + box(e).right) / 2, (box(e).top + box(e).bottom) / 2];
+    const holds = r => box(r).left <= x && x <= box(r).right && box(r).top <= y && y <= box(r).bottom;
+    const before = r => r.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const shapes = [...e.closest('svg').querySelectorAll('rect')].filter(r => before(r) && holds(r));
+    const fills = shapes.map(r => parse(getComputedStyle(r).fill)).filter(c => c.length === 3);
+    return fills.pop() || ground(e.closest('svg'));
+  };
   const faint = [];
   const written = '.bd-article :is(p, li, td, th, code, a:not(.headerlink)), .bd-article svg text';
   for (const e of document.querySelectorAll(written)) {
     if (!e.textContent.trim() || !e.getClientRects().length) continue;
     const svg = e.closest('svg'), style = getComputedStyle(e);
-    const ink = light(parse(svg ? style.fill : style.color)), paper = light(ground(svg || e));
+    const ink = light(parse(svg ? style.fill : style.color)), paper = light(svg ? under(e) : ground(e));
     const [dark, bright] = [Math.min(ink, paper), Math.max(ink, paper)];
     const ratio = (bright + 0.05) / (dark + 0.05);
     if (ratio < 4.5) faint.push(`${e.tagName} ${e.textContent.trim().slice(0, 40)}: ${ratio.toFixed(1)}`);
@@ -57,7 +67,7 @@ UNSET = """() => {
   return text.textContent.match(/\\\\\\(|\\\\\\[|<!--=|\\$\\$|\\{(?:cite|ref|eq|numref)\\}/g);
 }"""
 NAMELESS = """:is(.cell_output, figure) :is(
-  img:not([alt]), img[alt=''], svg:not([aria-label]):not([aria-hidden]):not([aria-labelledby]))"""
+  img:not([alt]), img[alt=''], svg:not([aria-label]):not([aria-hidden]):not([aria-labelledby])):not(button *)"""
 
 
 def open_page(visit: Visit, site: str, name: str) -> Page:
