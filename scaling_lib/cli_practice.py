@@ -1,4 +1,4 @@
-"""Commands of practice: drill, check, mock, sheet, anki."""
+"""Commands of practice: drill, check, mock, sheet, puzzle, anki."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def add_parser(subparsers: Any) -> None:
     part.add_argument("--topics", nargs="*", help="chapters; all when none is given")
     part.add_argument("--out", type=Path, default=Path(), help="folder")
     part.set_defaults(run=_sheet)
+
+    part = subparsers.add_parser("puzzle", help="build a parallel step on the virtual mesh, and have it checked")
+    part.add_argument("name", nargs="?", help="left out: the puzzles are listed")
+    part.add_argument("file", nargs="?", type=Path, help="Python file with your `solve`")
+    part.set_defaults(run=_puzzle)
 
     part = subparsers.add_parser("anki", help="the deck of cards (.apkg) and a table (.tsv)")
     part.add_argument("--out", type=Path, default=Path(), help="folder")
@@ -87,6 +92,27 @@ def _sheet(args: argparse.Namespace) -> int:
     for path in sheets.write_exam(args.out, args.seed, args.n, args.minutes, args.topics or None):
         print(path)
     return 0
+
+
+def _puzzle(args: argparse.Namespace) -> int:
+    from scaling_lib import puzzles
+
+    if args.name is None:
+        print("\n".join(puzzles.NAMES))
+        return 0
+    if args.file is None:
+        print(puzzles.question(args.name), end="")
+        return 0
+    own: dict[str, Any] = {}
+    try:
+        exec(compile(args.file.read_text(encoding="utf-8"), str(args.file), "exec"), own)  # the reader's own program
+    except (SyntaxError, NameError, ImportError) as error:
+        raise ValueError(f"{args.file} does not run: {error}") from None
+    if "solve" not in own:
+        raise ValueError(f"{args.file} defines no `solve`: save the puzzle's text there and fill it in")
+    verdict = puzzles.check(args.name, own["solve"])
+    print(verdict)
+    return 0 if verdict else 1
 
 
 def _anki(args: argparse.Namespace) -> int:
