@@ -79,9 +79,9 @@ def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
     tags = {"og:type": "article", "og:site_name": app.config.project, "og:title": title, "og:description": about}
     if base:
         tags |= {"og:url": f"{base}{page}.html", "og:image": f"{base}_static/card.png"}
-    lines = [f'<meta name="description" content="{escape(about)}">']
-    lines += [f'<meta property="{name}" content="{escape(value)}">' for name, value in tags.items()]
-    lines.append('<meta name="twitter:card" content="summary_large_image">')
+    lines = [f'<meta name="description" content="{escape(about)}" />']
+    lines += [f'<meta property="{name}" content="{escape(value)}" />' for name, value in tags.items()]
+    lines.append('<meta name="twitter:card" content="summary_large_image" />')
     context["metatags"] = context.get("metatags", "") + "\n".join(lines)
 
 
