@@ -35,7 +35,7 @@ STAGES = (
 # one setting for all stages; each question takes the parameters that it knows
 CASES = (
     {"model": "llama-3-70b", "cluster": "dgx-h100", "chips": 8192, "batch": 4194304, "tokens": 15e12, "pp": 4, "tp": 8},
-    {"model": "llama-3-8b", "cluster": "dgx-h100", "chips": 1024, "batch": 1048576, "tokens": 2e12, "pp": 4, "tp": 2},
+    {"model": "llama-3-8b", "cluster": "dgx-h100", "chips": 1024, "batch": 1048576, "tokens": 3e12, "pp": 4, "tp": 2},
     {
         "model": "llama-3-405b",
         "cluster": "dgx-h100",
