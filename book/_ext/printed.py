@@ -1,10 +1,26 @@
-"""Sphinx extension: books that are printed or read as EPUB show the code that the site folds away."""
+"""Sphinx extension: books that are printed or read as EPUB show the code that the site folds away.
+
+Pages of an EPUB are XML, in which every attribute stands in quotation marks.
+"""
 
 from __future__ import annotations
+
+import re
 
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.application import Sphinx
+
+
+BARE = re.compile(r"(<[A-Za-z][^<>]*?\s[\w:-]+=)([^\s\"'<>=]+)(?=[\s/>])")
+
+
+def quoted(html: str) -> str:
+    """Return HTML with its bare attribute values in quotation marks."""
+    before = ""
+    while html != before:
+        before, html = html, BARE.sub(r'\1"\2"', html)
+    return html
 
 
 def unfold(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -13,6 +29,9 @@ def unfold(app: Sphinx, doctree: nodes.document, page: str) -> None:
         return
     for fold in list(doctree.findall(HideCodeCellNode)):
         fold.replace_self(fold.children)
+    if app.builder.name == "epub":
+        for raw in doctree.findall(nodes.raw):
+            raw.children = [nodes.Text(quoted(raw.astext()))]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
