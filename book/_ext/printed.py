@@ -11,8 +11,7 @@ from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.application import Sphinx
 
-
-BARE = re.compile(r"(<[A-Za-z][^<>]*?\s[\w:-]+=)([^\s\"'<>=]+)(?=[\s/>])")
+BARE = re.compile(r"(<[A-Za-z][^<>]*?\s[\w:-]+=)([^\s\"'<>=]+?)(?=\s|/?>)")
 
 
 def quoted(html: str) -> str:
