@@ -5,7 +5,7 @@ Chapters and number ties use `from scaling_lib.course import *`, so that prose a
 
 from __future__ import annotations
 
-from scaling_lib import budget, catalogue, claims
+from scaling_lib import budget, catalogue, claims, reality
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.model import model
@@ -28,6 +28,7 @@ __all__ = [
     "ours",
     "peak_v5p",
     "plateau",
+    "reality",
     "said",
     "v5p",
     "v5p_axis",

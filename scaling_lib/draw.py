@@ -162,6 +162,76 @@ def line_chart(
     return svg(title, description, "".join(body), height=HEIGHT + 24)
 
 
+def _marker(shape: int, x: float, y: float, r: float = 3.6) -> str:
+    """Outline of marker number `shape` around a point: circle, square, triangles, diamond, and two crosses."""
+    corners = (
+        None,
+        ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+        ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+        ((0, -1.3), (1.1, 0), (0, 1.3), (-1.1, 0)),
+        ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
+    )
+    if shape == 0:
+        return f"M{number(x - r)},{number(y)}a{r},{r} 0 1 0 {2 * r},0a{r},{r} 0 1 0 {-2 * r},0z"
+    if shape < len(corners):
+        places = " L".join(f"{number(x + r * a)},{number(y + r * b)}" for a, b in corners[shape] or ())
+        return f"M{places}z"
+    bars = ((1.2, 0), (0, 1.2)) if shape == len(corners) else ((0.95, 0.95), (0.95, -0.95))
+    return "".join(
+        f"M{number(x - r * a)},{number(y - r * b)} L{number(x + r * a)},{number(y + r * b)}" for a, b in bars
+    )
+
+
+MARKERS = 7  # shapes that _marker tells apart; the last two are strokes
+
+
+def _marked(shape: int, places: Sequence[tuple[float, float]]) -> str:
+    """One path through the markers of a group, in its colour."""
+    outline, colour = "".join(_marker(shape, x, y) for x, y in places), COLOURS[shape % len(COLOURS)]
+    if shape >= MARKERS - 2:
+        return f'<path d="{outline}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+    return f'<path d="{outline}" fill="{colour}" fill-opacity="0.6" stroke="{colour}" stroke-width="0.7"/>'
+
+
+def scatter(
+    title: str, description: str, x: Axis, y: Axis, groups: Sequence[Series], lines: Sequence[Series] = ()
+) -> str:
+    """Points over two axes, each group with a colour and a shape of its own, over dashed lines in the page's ink.
+
+    Points outside the axes stand on their edge. Returns SVG text. Raises ValueError for no groups, or more than there
+    are shapes.
+    """
+    if not groups:
+        raise ValueError(f"chart {title!r} has no groups: give at least one")
+    if len(groups) > MARKERS:
+        raise ValueError(f"chart {title!r} has {len(groups)} groups: join some, there are {MARKERS} shapes")
+    width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def at(point: tuple[float, float]) -> tuple[float, float]:
+        return _LEFT + x.place(point[0]) * width, _TOP + (1 - y.place(point[1])) * height
+
+    body = [text(_LEFT, 16, title, extra=' font-weight="600"'), _grid(x, y, width, height)]
+    for i, line in enumerate(lines):
+        places = " ".join(f"{number(a)},{number(b)}" for a, b in map(at, line.points))
+        dash = f' stroke-dasharray="{DASHES[i % len(DASHES)]}"' if DASHES[i % len(DASHES)] else ""
+        body.append(f'<polyline points="{places}" fill="none" stroke="currentColor" stroke-width="1.2"{dash}/>')
+    body += [_marked(i, [at(p) for p in group.points]) for i, group in enumerate(groups)]
+    left, row = float(_LEFT), HEIGHT + 12
+    for i, name in enumerate([g.name for g in groups] + [line.name for line in lines]):
+        size = 34 + 7.2 * len(name)  # about the width of the text, which only a browser could measure
+        if left + size > WIDTH:
+            left, row = float(_LEFT), row + 20
+        if i < len(groups):
+            body += [_marked(i, [(left + 8, row - 4)]), text(left + 18, row, name)]
+        else:
+            body += [
+                stroke(left - 4, row - 4, left + 16, row - 4, dash=DASHES[(i - len(groups)) % len(DASHES)]),
+                text(left + 20, row, name),
+            ]
+        left += size
+    return svg(title, description, "".join(body), height=row + 12)
+
+
 def _grid(x: Axis, y: Axis, width: float, height: float) -> str:
     """Grid lines, tick labels and axis labels."""
     parts = []

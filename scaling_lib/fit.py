@@ -264,6 +264,7 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
         summary("fit, every field printed", errors[sure]),
         summary("each source left out, all rows", outside),
         summary("each source left out, every field printed", outside[sure]),
+        *(summary(f"  {name} left out", outside[dense.sources == name]) for name in sorted(set(dense.sources))),
     ]
     values = [(p.table, p.name, float(np.exp(v))) for p, v in zip(free, x, strict=True)]
     values += [("interval", name, v) for name, v in spreads(dense, errors, outside).items()]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 
 import pytest
 
 from scaling_lib import decide
 from scaling_lib.course import h100, llama
-from scaling_lib.draw import Axis, Mark, Picture, Series, Sharded, bar_chart, line_chart, readout, sharding
+from scaling_lib.draw import Axis, Mark, Picture, Series, Sharded, bar_chart, line_chart, readout, scatter, sharding
 from scaling_lib.draw_flow import flow
 from scaling_lib.job import Job, ParallelPlan
 
@@ -67,6 +68,43 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert widths[1] == pytest.approx(4 * widths[0], rel=1e-3)
 
 
+def test_scatter_puts_points_on_the_line_they_lie_on() -> None:
+    def draw() -> str:
+        groups = [Series(f"g{i}", [(10.0**j, 10.0 ** (j + i - 3)) for j in (1, 2)]) for i in range(7)]
+        return scatter(
+            "T",
+            "Words.",
+            Axis("x", 1, 1000, True),
+            Axis("y", 0.001, 1e6, True),
+            groups,
+            [Series("y = x", [(1, 1), (1000, 1000)])],
+        )
+
+    root = ET.fromstring(draw())
+    paths = list(root.iter(f"{SVG}path"))
+    assert len(paths) == 14  # each group once in the chart and once in the legend
+    shapes = [str(p.get("d")) for p in paths[:7]]
+    assert len({re.sub(r"[-\d.]+", "", d.split("M")[1]) for d in shapes}) >= 4  # arcs, three, four, two corners
+    looks = [(p.get("stroke"), re.sub(r"[\d.-]+", "", str(p.get("d")))) for p in paths[:7]]
+    assert len(set(looks)) == 7  # told apart by colour and outline together
+    # the fourth group lies on y = x, drawn as diamonds: the middle of top and bottom corner is the point
+    (x1, y1), (x2, y2) = (
+        tuple(map(float, p.split(",")))
+        for p in root.find(f"{SVG}polyline").get("points").split()  # type: ignore[union-attr]
+    )
+    for outline in shapes[3].split("M")[1:]:
+        corners = [tuple(map(float, p.split(","))) for p in outline.rstrip("z").split(" L")]
+        x, y = (corners[0][0] + corners[2][0]) / 2, (corners[0][1] + corners[2][1]) / 2
+        assert (y - y1) / (y2 - y1) == pytest.approx((x - x1) / (x2 - x1), abs=2e-3)
+    assert "Words." in str(root.get("aria-label"))
+    assert draw() == draw()
+
+
+def test_scatter_refuses_more_groups_than_shapes() -> None:
+    with pytest.raises(ValueError, match="8 groups: join some, there are 7 shapes"):
+        scatter("T", "d", Axis("x", 0, 1), Axis("y", 0, 1), [Series(str(i), [(0, 0)]) for i in range(8)])
+
+
 def test_sharding_fills_one_part() -> None:
     root = ET.fromstring(sharding("T", "d", [Sharded("In[B_X, D_Y]", 160, 80, 4, 2)]))
     (part,) = root.iter(f"{SVG}rect")
@@ -82,11 +120,13 @@ def test_text_is_escaped_and_colours_suit_both_themes() -> None:
 
 
 def test_nothing_to_draw_is_refused() -> None:
-    for call in (
+    calls: tuple[Callable[[], str], ...] = (
         lambda: line_chart("T", "d", Axis("x", 0, 1), Axis("y", 0, 1), []),
         lambda: bar_chart("T", "d", []),
+        lambda: scatter("T", "d", Axis("x", 0, 1), Axis("y", 0, 1), []),
         lambda: sharding("T", "d", []),
-    ):
+    )
+    for call in calls:
         with pytest.raises(ValueError, match="at least one"):
             call()
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from scaling_lib import budget, crosspod, dp, explorers, fsdp, hybrid, tp
+from scaling_lib import budget, crosspod, dp, explorers, explorers_predict, fsdp, hybrid, tp
 from scaling_lib.explore import Choice, Explorer, Slider, log_values
+from scaling_lib.model import model
+from scaling_lib.predict import step_time
 from scaling_lib.units import DAY, HOUR, MINUTE, show
 
 ALL = {name: value for name, value in vars(explorers).items() if isinstance(value, Explorer)}
@@ -71,6 +73,26 @@ def test_the_other_explorers_show_the_formulas_numbers() -> None:
     )
     shown = read(explorers.crosspod_explorer.html(cluster_name="dgx-h100", pp=4))
     assert shown["threshold a pod"] == show(crosspod.critical_pod_tokens(989e12, 50e9, 4), "token")
+
+
+def test_predict_explorer_shows_the_predictors_numbers() -> None:
+    explorer = explorers.predict_explorer
+    for changes in ({}, {"software": "not known"}, {"pp": "1", "zero": "3"}, {"cluster_name": "dgx-a100"}):
+        job, estimate = explorers_predict.predict_state(**{**explorer.state, **changes})
+        again = step_time(job, explorers_predict.SOFTWARE[str(changes.get("software", "Megatron-LM or NeMo"))])
+        assert estimate == again
+        shown = read(explorer.html(**changes))
+        assert shown["seconds a step"] == show(again.seconds, "s")
+        assert shown["80% interval"] == f"{show(again.low, 's')} to {show(again.high, 's')}"
+        assert shown["MFU, attention counted causal"] == show(again.mfu_causal, "%")
+        assert ("not known, so wider" in shown) == bool(again.unknown)
+    widths = [float(w) for w in re.findall(r'<rect[^>]* width="([\d.]+)"', explorer.html())]
+    assert widths == sorted(widths, reverse=True)
+    job, estimate = explorers_predict.predict_state(**explorer.state)
+    parts = sorted((float(p.value) for p in estimate.parts if p.value > 0), reverse=True)
+    assert len(widths) == len(parts)
+    assert widths[1] / widths[0] == pytest.approx(parts[1] / parts[0], rel=1e-2)
+    assert job.model == replace(model("llama-3-405b"), name="your model", max_seq_len=None)
 
 
 def test_log_slider_passes_through_its_default() -> None:
