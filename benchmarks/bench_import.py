@@ -1,7 +1,7 @@
 """Time to import the library, next to a bare interpreter and to the import of numpy, in one run.
 
 Run: python -m pytest benchmarks/bench_import.py --benchmark-columns=min,median,rounds -q
-Not part of the test suite: it needs pytest-benchmark. Goal: `import scaling_lib` at most 100 ms over the bare interpreter.
+Not part of the test suite: it needs pytest-benchmark. Goal: at most 100 ms over the bare interpreter.
 """
 
 from __future__ import annotations
