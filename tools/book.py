@@ -21,6 +21,8 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tools.notebooks import stale
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD, CACHE = ROOT / "_build", ROOT / ".cache"
 HTML = BUILD / "html"
@@ -56,6 +58,8 @@ def build() -> None:
     for folder in (BUILD, CACHE):
         folder.mkdir(exist_ok=True)
     with (CACHE / "book.lock").open("w") as lock:
+        # Jupyter Book inherits the lock: if this command is killed, the next one waits until its child has ended too.
+        os.set_inheritable(lock.fileno(), True)
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = fingerprint()
         if STAMP.is_file() and STAMP.read_text() == wanted:
@@ -75,7 +79,9 @@ def run_jupyter_book() -> None:
     environ = {**os.environ, "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
     with log.open("w", encoding="utf-8") as out:
         pipe, too = subprocess.PIPE, subprocess.STDOUT
-        process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=pipe, stderr=too, text=True, errors="replace")
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environ, stdout=pipe, stderr=too, text=True, errors="replace", close_fds=False
+        )
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
@@ -162,7 +168,11 @@ def main() -> int:
     parser.add_argument("action", choices=["build", "serve"])
     action = parser.parse_args().action
     try:
-        build() if action == "build" else serve(os.environ.get("PORT"))
+        if action == "build":
+            build()
+            print("".join(f"Note: {line}\n" for line in stale()), end="", flush=True)
+        else:
+            serve(os.environ.get("PORT"))
     except Trouble as trouble:
         print(trouble, file=sys.stderr)
         return 1

@@ -86,8 +86,10 @@ def run(command, log, describe):
     environ = {k: v for k, v in os.environ.items() if k not in FOREIGN}
     with log.open("a", encoding="utf-8") as out:
         out.write("$ " + " ".join(command) + "\n")
+        # The child inherits the lock: if this command is killed, the next one waits until the child has ended too.
+        share = {"close_fds": False, "cwd": str(ROOT), "env": environ}  # type: Any
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "universal_newlines": True}  # type: Any
-        process = subprocess.Popen(command, cwd=str(ROOT), env=environ, **output)
+        process = subprocess.Popen(command, **share, **output)
         assert process.stdout is not None
         for line in process.stdout:
             out.write(line)
@@ -202,6 +204,7 @@ def ensure():
     env.parent.mkdir(exist_ok=True)
     log = env.parent / (env.name + ".log")
     with (env.parent / (env.name + ".lock")).open("w", encoding="utf-8") as lock:
+        os.set_inheritable(lock.fileno(), True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
