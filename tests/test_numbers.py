@@ -5,9 +5,9 @@ How to write numbers in book/src/*.md:
 * Computed: `20.7 days<!--= show(budget.seconds(...), "s") -->`. The expression sees `from scaling_lib import *` and
   `from scaling_lib.course import *` (the running case). It yields a string, or a number that prints with three
   figures, and the prose that ends at the tail must end with exactly that text. The tail is invisible to readers.
-* Given: a number that a reader can look up needs no tail. Given are numbers of the chapter's own code cells, figures of
-  the data sheets (same dimension), the batch, chips and tokens of the running jobs, whole counts up to 20, a reader's
-  time (`RUBRICS`), and what the article or a paper says inside a {said} role.
+* Given: a number that a reader can look up needs no tail. Given are numbers of the chapter's own code cells and inputs
+  of its tails, figures of the data sheets (same dimension), the batch, chips and tokens of the running jobs, whole
+  counts up to 20, a reader's time (`RUBRICS`), and what the article or a paper says inside a {said} role.
 * Anything else with a unit (bytes, FLOPs, seconds, tokens, chips, %, USD, times ...) looks computed and must be tied,
   or end in `<!--~ reason -->`, which says where it comes from. It covers the clause it ends.
 
@@ -88,8 +88,8 @@ def code(text: str) -> Iterator[str]:
 _FOLD = {ast.Mult: operator.mul, ast.Pow: operator.pow, ast.Div: operator.truediv, ast.Add: operator.add}
 
 
-def constants(source: str) -> set[float]:
-    """Numbers of a code cell, products and powers of numbers folded; numbers inside its strings too."""
+def constants(source: str, strings: bool = True) -> set[float]:
+    """Numbers of a code cell, products and powers of numbers folded; those inside its strings too, where asked."""
     found: set[float] = set()
 
     def fold(node: ast.AST) -> float | None:
@@ -104,7 +104,7 @@ def constants(source: str) -> set[float]:
     for node in ast.walk(ast.parse(source)):
         if (value := fold(node)) is not None:
             found.add(value)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if strings and isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", node.value)}
     return found
 
@@ -224,6 +224,7 @@ def ties(text: str) -> list[Tie]:
     return [Tie(m.start(), m.end(), m[1], m[2].strip()) for m in _TAIL.finditer(prose(text))]
 
 
+@cache
 def printed(expression: str) -> str:
     """Text that an expression yields. Raises ValueError when it yields neither text nor a number."""
     value = eval(" ".join(expression.split()), dict(namespace()))
@@ -241,6 +242,7 @@ def line_of(text: str, at: int) -> int:
 def problems(stem: str, text: str) -> list[str]:
     """Everything wrong with the numbers of one chapter."""
     visible, found, covered = prose(text), [], []
+    known = set().union(*(constants(cell) for cell in code(text)), set())
     for tie in ties(text):
         place = f"{stem}.md:{line_of(text, tie.begin)}"
         clause = max((m.end() for m in re.finditer(r"[.;:!?|]\s|\n\n|-->", visible[: tie.begin])), default=0)
@@ -254,13 +256,13 @@ def problems(stem: str, text: str) -> list[str]:
         except Exception as error:  # an expression is code: whatever it raises is its fault
             found.append(f"{place}: {tie.content} raises {type(error).__name__}: {error}")
             continue
+        known |= constants(" ".join(tie.content.split()), strings=False)  # what a neighbour was computed from
         begin = tie.begin - len(value)
         before = text[begin - 1] if begin else " "
         if text[max(begin, 0) : tie.begin] != value or before.isalnum() or (before in ".,-" and value[:1].isdigit()):
             said = text[clause : tie.begin].strip()[-40:]
             found.append(f"{place}: prose ends in {said!r}, but {tie.content} gives {value!r}")
         covered.append((begin, tie.begin))
-    known = set().union(*(constants(cell) for cell in code(text)), set())
     bare = _TAIL.sub(lambda m: _blank(m[0]), visible)
     for match in _NUMBER.finditer(bare):
         if match["unit"] in ("B", "h", "s") and not match["gap"]:
@@ -321,6 +323,7 @@ def test_one_digit_changed_in_each_tie_of_a_chapter_fails(stem: str) -> None:
         ),  # ends in the right text, begins in a wrong one
         ("1.400 GB/s<!--= show(node_egress, 'B/s') -->", "prose ends in"),
         ("400 GB/s<!--= show(nod_egress, 'B/s') -->", "raises NameError"),
+        ("It is 37 GB or 37 GB<!--= '37 GB' -->.", "page.md:1: '37 GB' looks computed"),
         ("400 GB/s<!--= None -->", "yields None: give text or a number"),
         ("It is 37 GB<!--~ -->.", "must give a reason"),
         ("It is 37 GB. So be it<!--~ from the paper -->.", "'37 GB' looks computed"),  # another clause
@@ -349,6 +352,7 @@ def test_what_is_untied_or_wrong_is_said(text: str, says: str) -> None:
         "An 80 GB H100 of 989 TFLOP/s with 405B and 70B on 16,384 GPUs, 40%<!--= show(ARTICLE_MFU, '%', 2) -->.",
         "<!-- 37 GB, a comment -->",
         "Say it in **30 seconds.**",
+        "An array of 256 MB takes 512 kB<!--= show(256e6 / 500, 'B') -->.",
     ],
 )
 def test_what_is_tied_or_given_passes(text: str) -> None:
