@@ -11,6 +11,8 @@ from scaling_lib import budget, crosspod, decide, dp, fsdp, hybrid, memory, roof
 from scaling_lib.draw import Axis, Mark, Series, bar_chart, line_chart, log_range, readout
 from scaling_lib.draw_flow import flow
 from scaling_lib.explore import Choice, Explorer, Slider
+from scaling_lib.explorers_collectives import collectives_explorer as collectives_explorer
+from scaling_lib.explorers_collectives import compiler_explorer as compiler_explorer
 from scaling_lib.explorers_predict import predict_explorer as predict_explorer
 from scaling_lib.job import Job, ParallelPlan, check
 from scaling_lib.library import cluster, model

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from scaling_lib import budget, crosspod, dp, explorers, explorers_predict, fsdp, hybrid, tp
+from scaling_lib import budget, collectives, crosspod, dp, explorers, explorers_predict, fsdp, hybrid, tp
 from scaling_lib.explore import Choice, Explorer, Slider, log_values
+from scaling_lib.job import Job, ParallelPlan
+from scaling_lib.library import cluster
 from scaling_lib.model import model
 from scaling_lib.predict import step_time
 from scaling_lib.units import DAY, HOUR, MINUTE, show
@@ -128,3 +130,30 @@ def test_widgets_redraw_and_explain() -> None:
     slider.value = 7
     assert "x &lt;is&gt; too large" in picture.value
     assert replace(Slider("x", "x", 0, 10, 1), value=2).value == 2
+
+
+def test_collectives_explorer_shows_the_formulas_numbers() -> None:
+    shown = read(explorers.collectives_explorer.html())
+    h100 = cluster("dgx-h100")
+    assert shown["both together"] == show(collectives.collective_time("all_gather", 256e6, h100, 8), "s")
+    assert shown["each chip sends"] == show(256e6 * 7 / 8, "B")
+    assert (shown["levels crossed"], shown["bound by"]) == ("8 on nvlink", "bandwidth")
+    wide = read(explorers.collectives_explorer.html(group="128", size=1))
+    assert (wide["slowest level"], wide["bound by"]) == ("infiniband", "latency")
+    exchange = read(explorers.collectives_explorer.html(op="all_to_all"))
+    assert exchange["bandwidth takes"] == show(collectives.all_to_all(256e6, 8, 450e9), "s")
+    ring = read(explorers.collectives_explorer.html(op="all_to_all", cluster_name="tpu-v5p"))
+    w = cluster("tpu-v5p").levels[0].chip_egress()
+    assert ring["bandwidth takes"] == show(collectives.all_to_all_ring(256e6, w), "s")
+
+
+def test_compiler_explorer_doubles_what_is_scattered() -> None:
+    plan = ParallelPlan(dp=128, tp=8)
+    job = Job(model("llama-3-70b"), cluster("dgx-h100"), plan, 1024, 128 * 32768, 8192)
+    planned = hybrid.wire_bytes(job).total
+    scattered = sum(p.value for p in hybrid.wire_bytes(job) if "reduce_scatter" in p.name)
+    shown = read(explorers.compiler_explorer.html())
+    assert shown["bytes a chip sends, planned"] == show(planned, "B")
+    assert shown["with all-reduce and slice"] == show(planned + scattered, "B")
+    alone = read(explorers.compiler_explorer.html(strategy="TP"))
+    assert alone["more by"] == "1.50 times"
