@@ -20,7 +20,7 @@ from tools import book
 pytestmark = pytest.mark.browser
 START = 60_000  # milliseconds that Python may take to start on a loaded machine; the goal is measured elsewhere
 DRAWN = "([id, n]) => Number(document.getElementById(id).dataset.draws || 0) >= n"
-# The same numbers, texts and shapes: coordinates may differ in their last digit, as the C libraries of the two Pythons do.
+# The same texts, numbers and shapes; coordinates may differ in the last digit, as the C libraries of both Pythons do.
 SAME = """([id, html]) => { const t = document.createElement('div'); t.innerHTML = html;
   const cut = e => e.innerHTML.split(/(-?\\d+(?:\\.\\d+)?)/);
   const [a, b] = [cut(document.querySelector(`#${id} .live-face`)), cut(t)];
