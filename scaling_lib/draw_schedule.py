@@ -20,11 +20,16 @@ _FILE_STYLE = ("<style>:root{color:#1f2328;background:#ffffff}@media (prefers-co
                "{:root{color:#e6edf3;background:#0d1117}}</style>")
 
 
+def _without_noise(value: float, scale: float) -> float:
+    """Zero for what is only rounding, whose size differs between versions of Python."""
+    return 0.0 if abs(value) < 1e-9 * scale else value
+
+
 def describe(result: Simulation) -> str:
     """The picture in words: makespan, both bubble ratios, and for each device its idle time and peak."""
     s = result.schedule
     devices = "; ".join(
-        f"device {d} idle {idle:.4g} ({common:.4g} in the makespan), at most {peak:.4g} microbatches of "
+        f"device {d} idle {_without_noise(idle, result.makespan):.4g} ({common:.4g} in the makespan), at most {peak:.4g} microbatches of "
         f"activations" for d, (idle, common, peak) in enumerate(
             zip(result.idle_per_device, result.idle_in_makespan, result.peak_activations, strict=True)))
     return (f"{s.n_devices} devices, {s.n_microbatches} microbatches, {s.chunks} chunk{'s' * (s.chunks > 1)} a device. "
