@@ -29,8 +29,8 @@ def describe(result: Simulation) -> str:
     """The picture in words: makespan, both bubble ratios, and for each device its idle time and peak."""
     s = result.schedule
     devices = "; ".join(
-        f"device {d} idle {_without_noise(idle, result.makespan):.4g} ({common:.4g} in the makespan), at most {peak:.4g} microbatches of "
-        f"activations" for d, (idle, common, peak) in enumerate(
+        f"device {d} idle {_without_noise(idle, result.makespan):.4g} ({common:.4g} in the makespan), "
+        f"at most {peak:.4g} microbatches of activations" for d, (idle, common, peak) in enumerate(
             zip(result.idle_per_device, result.idle_in_makespan, result.peak_activations, strict=True)))
     return (f"{s.n_devices} devices, {s.n_microbatches} microbatches, {s.chunks} chunk{'s' * (s.chunks > 1)} a device. "
             f"Makespan {result.makespan:.4g}. Bubble {digits(100 * result.bubble_of_total())}% of the total, "

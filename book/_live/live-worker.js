@@ -14,8 +14,15 @@ async function start() {
   return { python, call: python.pyimport("scaling_lib.live").call };
 }
 
+// The runtime waits for ever when its binary does not arrive, so what goes wrong while it starts is told from here too.
+let up = false;
+const fail = error => { if (!up) postMessage({ failed: String(error) }); };
+addEventListener("unhandledrejection", event => fail(event.reason));
+fetch(new URL("pyodide.asm.wasm", runtime), { method: "HEAD" })
+  .then(({ ok, status }) => { if (!ok) fail(`pyodide.asm.wasm: ${status}`); }, fail);
+
 const ready = start();
-ready.then(() => postMessage({ started: true }), error => postMessage({ failed: String(error) }));
+ready.then(() => { up = true; postMessage({ started: true }); }, fail);
 
 async function answer(name, args) {
   const { python, call } = await ready;
