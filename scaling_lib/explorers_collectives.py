@@ -52,7 +52,7 @@ def draw_collectives(cluster_name: str, op: str, group: str, size: float) -> str
         ("both together", show(moving + waiting, "s")),
         ("levels crossed", _levels(c, n)),
         ("slowest level", slowest.name if slowest else "none"),
-        ("as large as both parts are equal", show(here * waiting / moving, "B")),
+        ("both parts are equal at", show(here * waiting / moving, "B")),
         ("bound by", verdict),
     ]
     words = f"{op} of {show(here, 'B')} over {n} chips: {show(moving + waiting, 's')}, bound by {verdict}."
