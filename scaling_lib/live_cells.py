@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
+import re
 import sys
 import traceback
 import types
@@ -43,6 +45,8 @@ def run(source: str, before: list[str]) -> dict[str, Any]:
     Returns the HTML of its outputs, whether all went well, and the names of packages that have to be loaded first.
     """
     out = _Output()
+    if "matplotlib" in source:
+        logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells of a cache, built each time
     try:
         with contextlib.redirect_stdout(out.stream), contextlib.redirect_stderr(out.stream), _display(out.show):
             for text in before:
@@ -112,7 +116,7 @@ def _display(show: Callable[[Any], None]) -> Any:
     module = types.ModuleType("IPython.display")
     module.__dict__.update(HTML=Shown, SVG=Shown, display=display)
     parent = types.ModuleType("IPython")
-    parent.__dict__["display"] = module
+    parent.__dict__.update(display=module, get_ipython=lambda: None, version_info=(9, 0))  # matplotlib asks for both
     names = {"IPython": parent, "IPython.display": module}
     before = {name: sys.modules.get(name) for name in names}
     sys.modules.update(names)
@@ -136,6 +140,8 @@ def _figures() -> str:
     for number in plt.get_fignums():
         out = io.StringIO()
         plt.figure(number).savefig(out, format="svg", bbox_inches="tight")
-        parts.append(f'<div class="figure-svg">{out.getvalue()[out.getvalue().index("<svg") :]}</div>')
+        svg = out.getvalue()[out.getvalue().index("<svg") :]
+        svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # the site's policy allows no style elements
+        parts.append(f'<div class="figure-svg">{svg}</div>')
     plt.close("all")
     return "".join(parts)

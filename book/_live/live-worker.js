@@ -18,8 +18,12 @@ async function start() {
 let up = false;
 const fail = error => { if (!up) postMessage({ failed: String(error) }); };
 addEventListener("unhandledrejection", event => fail(event.reason));
-fetch(new URL("pyodide.asm.wasm", runtime), { method: "HEAD" })
-  .then(({ ok, status }) => { if (!ok) fail(`pyodide.asm.wasm: ${status}`); }, fail);
+const load = self.fetch;
+self.fetch = async (...request) => {
+  const answer = await load.apply(self, request);
+  if (!answer.ok) fail(`${new URL(answer.url).pathname.split("/").pop()}: ${answer.status}`);
+  return answer;
+};
 
 const ready = start();
 ready.then(() => { up = true; postMessage({ started: true }); }, fail);
