@@ -38,7 +38,8 @@ def pages_with(sign: str) -> list[str]:
     return found
 
 
-EXPLORED, ASKED = pages_with("(explorer)"), pages_with('class="question"')
+# a page asks for typed numbers only where a question wants one
+EXPLORED, ASKED = pages_with("(explorer)"), pages_with("<small>numeric ")
 
 
 def open_page(visit: Visit, site: str, name: str, query: str = "") -> Page:
