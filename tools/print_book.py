@@ -30,10 +30,14 @@ MOVE_ANSWERS = """() => {
   end.innerHTML = '<h1>Answers</h1>';
   end.style.breakBefore = 'page';
   let chapter = null, count = 0;
+  // Each chapter begins at a mark of its own; only its heading, of whatever level, begins a page.
+  const starts = [...main.querySelectorAll('span[id^="document-"]')].map(mark =>
+    [...main.querySelectorAll('h1, h2')].find(h => mark.compareDocumentPosition(h) & 4)).filter(Boolean);
+  starts.forEach((heading, i) => { if (i) heading.style.breakBefore = 'page'; });
   for (const fold of main.querySelectorAll('details, .admonition.dropdown')) {
     const name = fold.querySelector('summary, .admonition-title')?.textContent.trim() || '';
     if (/code cell|hint/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
-    const heading = [...main.querySelectorAll('h1')].filter(h => h.compareDocumentPosition(fold) & 4).pop();
+    const heading = starts.filter(h => h.compareDocumentPosition(fold) & 4).pop();
     const title = (heading?.textContent || '').replace('#', '').trim();
     if (title !== chapter) {
       chapter = title;
@@ -57,9 +61,9 @@ MOVE_ANSWERS = """() => {
 }"""
 PRINT = """
 .bd-sidebar-primary, .bd-sidebar-secondary, .bd-header, .bd-header-article, .bd-footer, .headerlink, .prev-next-area,
-.pst-js-only, #pst-back-to-top, .copybtn { display: none !important; }
+.pst-js-only, #pst-back-to-top, #pst-skip-link, .skip-link, .copybtn, dialog { display: none !important; }
 .bd-main, .bd-content, .bd-article-container, .bd-page-width { max-width: none !important; display: block !important; }
-h1 { break-before: page; } h1, h2, h3 { break-after: avoid; }
+h1, h2, h3 { break-after: avoid; }
 figure, svg, tr, .question > p, .readout, pre, .math { break-inside: avoid; }
 pre { white-space: pre-wrap !important; overflow-wrap: anywhere; font-size: 8.6pt; }
 html { font-size: 11pt !important; --pst-font-size-base: 10.5pt; }
@@ -89,7 +93,9 @@ def make_pdf(work: Path) -> int:
     path = chromium()
     if path is None:
         raise Trouble("No Chromium found, which prints the PDF: apt install chromium, or name one: CHROMIUM=")
-    page_file = sphinx(["--builder", "singlehtml"], work) / "book" / "index.html"
+    folder = sphinx(["--builder", "singlehtml"], work)
+    page_file = folder / "print.html"  # its links to styles and pictures are written from the top
+    shutil.copyfile(folder / "book" / "index.html", page_file)
     with sync_playwright() as running:
         browser = running.chromium.launch(executable_path=path, args=FLAGS)
         page = browser.new_page(color_scheme="light", bypass_csp=True)

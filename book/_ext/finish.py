@@ -42,6 +42,12 @@ UNUSED = re.compile(
 )
 # Names and roles that the theme gets wrong: what is read aloud must be what is shown, and all must lie in a landmark.
 MENDED = (
+    # The theme would show a page without its colours and sizes until its own script, the last of all, picks one.
+    (
+        r'localStorage\.getItem\("theme"\) \|\| "auto"',
+        'localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")',
+    ),
+    (r'(<img src="[^"]*logo\.svg")', r'\1 width="300" height="64"'),  # so that the page does not move when it comes
     (r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1"),
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'<div id="pst-primary-sidebar"', '<div id="pst-primary-sidebar" role="complementary" aria-label="Course"'),

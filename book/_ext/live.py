@@ -25,6 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "book" / "_live"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest date a zip can hold: the same sources make the same bytes
 NOTE = "This is the stored picture. Move a slider, and Python starts in this page to draw others."
+# On the page from the start, so that nothing moves when the script wakes.
+RUN_BAR = (
+    '<div class="live-bar"><button type="button" disabled title="Run this cell, and those above it, in this page; '
+    'then edit it">Run here</button></div>'
+)
 
 
 @cache
@@ -90,6 +95,8 @@ def enliven(app: Sphinx, doctree: nodes.document) -> None:
         output.rawsource = text
     for cell in (n for n in doctree.findall(nodes.container) if n.get("nb_element") == "cell_code"):
         cell["classes"].append(f"live-cell-{cell['cell_index']}")
+        for source in (n for n in cell.findall(nodes.container) if n.get("nb_element") == "cell_code_source"):
+            source.append(nodes.raw("", RUN_BAR, format="html"))
 
 
 def explorer_html(address: str, picture: str) -> str:

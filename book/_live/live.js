@@ -191,11 +191,8 @@
     const index = Number(place.className.match(/live-cell-(\d+)/)[1]);
     const input = place.querySelector(".cell_input"), code = input?.querySelector("pre");
     if (!code) return;
-    const bar = document.createElement("div"), run = document.createElement("button");
-    bar.className = "live-bar";
-    run.type = "button"; run.textContent = "Run here"; run.title = "Run this cell, and those above it, in this page; then edit it";
-    bar.append(run);
-    input.append(bar);
+    const bar = input.querySelector(".live-bar"), run = bar.querySelector("button");
+    run.disabled = false;
     let box = null, output = null, halt = null;
 
     function open() {
