@@ -47,8 +47,8 @@ SETTINGS = {
 }
 
 
-# Opening JupyterLab takes a quarter of a minute a notebook. The other explorers differ from these in their function alone,
-# and that is compared with the library for every one of them in tests/test_explorers.py.
+# Opening JupyterLab takes a quarter of a minute a notebook. The other explorers differ from these in their function
+# alone, and that is compared with the library for every one of them in tests/test_explorers.py.
 EXPLORERS = ("budget", "dp", "pp")
 
 
