@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -196,11 +197,13 @@ def cluster_from(name: str, entry: Mapping[str, Any], chips: Mapping[str, Chip] 
     )
 
 
+@cache
 def chip(name: str) -> Chip:
     """A chip of the catalogue by name. Raises CatalogueError that lists near names."""
     return chip_from(name, catalogue.find("chips", name))
 
 
+@cache
 def cluster(name: str) -> Cluster:
     """A cluster of the catalogue by name. Raises CatalogueError that lists near names."""
     return cluster_from(name, catalogue.find("clusters", name))

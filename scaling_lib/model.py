@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,7 @@ def read_hugging_face(path: str | Path) -> TransformerConfig:
     return from_hugging_face(path.resolve().parent.name or path.stem, config)
 
 
+@cache
 def model(name: str) -> TransformerConfig:
     """A model of the catalogue by name. Raises CatalogueError that lists near names."""
     return config_from(name, catalogue.find("models", name))
