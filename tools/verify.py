@@ -46,7 +46,7 @@ def notebooks() -> list[str]:
 
 def pytest(quick: bool) -> list[str]:
     """Return the pytest command: tests and notebooks in one run, each file on one of two workers."""
-    command = ["pytest", "-q", "-n", "2", "--dist", "loadfile"]
+    command = ["pytest", "-q", "-n", "2", "--dist", "loadfile", "--durations=20", "--durations-min=5"]
     if quick:
         return [*command, "tests", "--ignore=tests/browser"]
     compare = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}"]
