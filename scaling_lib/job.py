@@ -41,7 +41,8 @@ class ParallelPlan:
     virtual_stages: model chunks a device (interleaving). micro_batch: sequences a microbatch.
     attention: "flash" keeps no scores, "unfused" writes them to memory, with dropout masks, as GPT-3 era code did.
     checkpoints_per_layer: layer inputs kept when recompute is "full"; 0.5 keeps one for two layers.
-    prefetch: layers gathered ahead under ZeRO 3.
+    prefetch: layers gathered ahead under ZeRO 3. light_ends: the first and the last chunk of a pipeline hold one layer
+    less, in exchange for the embedding and the head, as Llama 3 405B was cut.
     dp_axes, tp_axes: torus axes that the data and tensor groups use; None takes the rule of `torus_axes`.
     """
 
@@ -62,6 +63,7 @@ class ParallelPlan:
     reshard_after_forward: bool = True
     dp_axes: int | None = None
     tp_axes: int | None = None
+    light_ends: Any = False
 
     @property
     def chips(self) -> Any:
@@ -309,13 +311,17 @@ def _check_model(job: Job) -> list[Violation]:
                 f"use TP {_fitting_tp(job)}",
             )
         )
-    if m.n_layers % (plan.pp * plan.virtual_stages):
-        good = [d for d in divisors(m.n_layers) if d <= m.n_layers]
+    slots, chunks = m.n_layers + 2 * plan.light_ends, plan.pp * plan.virtual_stages
+    if plan.light_ends and plan.pp == 1:
+        found.append(Violation("layers", True, "light ends without a pipeline", "use light_ends=False"))
+    elif slots % chunks:
+        good = [d for d in divisors(slots) if d <= slots]
+        cut = "layers, with two places for the tables," if plan.light_ends else "layers"
         found.append(
             Violation(
                 "layers",
-                plan.pp * plan.virtual_stages > m.n_layers,
-                f"{m.n_layers} layers do not divide by PP {plan.pp} x {plan.virtual_stages} chunks; stages are unequal",
+                chunks > slots,
+                f"{m.n_layers} {cut} do not divide by PP {plan.pp} x {plan.virtual_stages} chunks; stages are unequal",
                 f"use PP x chunks among {', '.join(map(str, good))}",
             )
         )

@@ -2,7 +2,7 @@
 
 Steps as elsewhere: count parameters, count bytes, add what lives at the same time, compare with HBM, solve for chips.
 Two moments compete: the `loss`, with logits, and the backward pass of a `layer`, with what is recomputed for it.
-Left out: gradients of activations inside a layer and workspaces of kernels, a few percent; the allowance covers them.
+Left out: workspaces of kernels and 8-bit copies of weights; the allowance covers the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import Any
 from scaling_lib import catalogue
 from scaling_lib.job import Job, divisors, with_plan
 from scaling_lib.ledger import Ledger, Part
-from scaling_lib.memory_activations import checkpoint_bytes, kept_bytes, layer_activations, recomputed_bytes
+from scaling_lib.memory_activations import (
+    checkpoint_bytes,
+    gradient_bytes,
+    kept_bytes,
+    layer_activations,
+    recomputed_bytes,
+)
 from scaling_lib.memory_stages import (
     ALL_FORWARD_FIRST,
     Stage,
@@ -85,8 +91,8 @@ def _state(recipe: Recipe, zero: int) -> list[tuple[str, float, bool]]:
 class _Sizes:
     """Bytes and counts that all rows of one job share, so that each is worked out once.
 
-    tokens: of a microbatch on one chip. shared: ways that sequence parallelism cuts the stream. kept, working: of one
-    dense and one MoE layer.
+    tokens: of a microbatch on one chip. shared: ways that sequence parallelism cuts the stream. kept, working,
+    gradients: of one dense and one MoE layer.
     """
 
     job: Job
@@ -94,6 +100,7 @@ class _Sizes:
     shared: Any
     kept: tuple[Any, Any]
     working: tuple[Any, Any]
+    gradients: tuple[Any, Any]
 
 
 def _sizes(job: Job) -> _Sizes:
@@ -107,7 +114,8 @@ def _sizes(job: Job) -> _Sizes:
     k = plan.checkpoints_per_layer
     kept = kept_bytes(dense, plan.recompute, point), kept_bytes(moe, plan.recompute, point)
     working = recomputed_bytes(dense, plan.recompute, k), recomputed_bytes(moe, plan.recompute, k)
-    return _Sizes(job, tokens, shared, kept, working)
+    back = [gradient_bytes(job.model, tokens, plan.tp, shared, moe_layer, e) for moe_layer in (False, True)]
+    return _Sizes(job, tokens, shared, kept, working, (back[0], back[1]))
 
 
 def _state_rows(job: Job, at: Stage) -> list[Part]:
@@ -144,16 +152,17 @@ def _activation_rows(s: _Sizes, at: Stage, heads: Any) -> list[Part]:
 def _weights_rows(job: Job, at: Stage, at_loss: bool) -> list[Part]:
     """Whole weights and gradients of the piece at work: a layer, or the head at the loss."""
     plan, m = job.plan, job.model
-    dense, moe = (sum(layer_groups(m, x, plan.tp).on_chip(plan.tp, plan.ep)) for x in (False, True))
-    layer = maximum(where(at.dense_layers > 0, dense, 0), where(at.moe_layers > 0, moe, 0))
-    head = where(at.head > 0, m.vocab_size * m.d_model / plan.tp, layer)
-    piece = head if at_loss else layer
+    dense, moe = (layer_groups(m, x, plan.tp).on_chip(plan.tp, plan.ep) for x in (False, True))
+    layer = maximum(where(at.dense_layers > 0, sum(dense), 0), where(at.moe_layers > 0, sum(moe), 0))
+    head = where(at.head > 0, m.vocab_size * m.d_model / plan.tp, 0)
+    piece = where(at.head > 0, head, layer) if at_loss else layer
     gathered = (
         piece + plan.prefetch * layer
         if plan.reshard_after_forward
         else sum(stage_groups(m, at, plan.tp).on_chip(plan.tp, plan.ep))
     )
     several = plan.shard_group > 1
+    shapes = maximum(where(at.dense_layers > 0, dense[0], 0), where(at.moe_layers > 0, moe[0], 0))
     return [
         Part(
             "transient/gathered layer",
@@ -165,14 +174,22 @@ def _weights_rows(job: Job, at: Stage, at_loss: bool) -> list[Part]:
             where(several, piece, 0.0) * job.recipe.grad_wire * (plan.zero >= 2),
             "gradient of the piece/Y, before its reduce-scatter",
         ),
+        Part(
+            "transient/weight gradients",
+            (shapes + head * at_loss) * job.element_bytes * (plan.zero < 2),
+            "e for each weight of a layer (and of the head)/Y, before they join their buffer",
+        ),
     ]
 
 
 def _other_rows(s: _Sizes, at: Stage, heads: Any, at_loss: bool) -> list[Part]:
-    """Recomputed activations, logits and buffers of the collectives."""
+    """Recomputed activations, gradients of activations, logits and buffers of the collectives."""
     plan, m, e = s.job.plan, s.job.model, s.job.element_bytes
+    none = 0.0 * s.tokens
     working = maximum(where(at.dense_layers > 0, s.working[0], 0.0), where(at.moe_layers > 0, s.working[1], 0.0))
+    back = maximum(where(at.dense_layers > 0, s.gradients[0], 0.0), where(at.moe_layers > 0, s.gradients[1], 0.0))
     logits = s.tokens * m.vocab_size / plan.tp * (at.head > 0)
+    fused_loss = plan.attention != "unfused" and plan.zero < 2  # others hold the 16-bit logits beside the fp32 ones
     buffers = (
         s.tokens
         * e
@@ -183,8 +200,9 @@ def _other_rows(s: _Sizes, at: Stage, heads: Any, at_loss: bool) -> list[Part]:
         )
     )
     return [
-        Part("transient/recomputed layer", 0.0 if at_loss else working, "whole layer/k (full), scores (selective)"),
-        Part("transient/logits", logits * e if at_loss else 0.0 * logits, "T V e/Y"),
+        Part("transient/recomputed layer", none if at_loss else working, "whole layer/k (full), scores (selective)"),
+        Part("transient/activation gradients", none if at_loss else back, "2 T D e + 2 T F e/Y gated, T F e/Y not"),
+        Part("transient/logits", logits * e * (at_loss and not fused_loss), "T V e/Y, none with a fused loss"),
         Part(
             "transient/fp32 loss",
             logits * BYTES["fp32"] * (heads if at_loss else heads - 1),

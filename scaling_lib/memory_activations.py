@@ -86,14 +86,12 @@ def _stream(model: TransformerConfig, attention: str, moe_layer: bool, e: Any) -
 
 def _inner(model: TransformerConfig, tp: Any, moe_layer: bool, e: Any) -> list[Row]:
     """Bytes a token between the matmuls: heads (key-value ones copied when Y exceeds them), hidden layer."""
-    h, mla, moe = model.head_dim, model.mla, model.moe
+    h, mla = model.head_dim, model.mla
     heads, out = model.n_heads * h + 2 * maximum(model.n_kv_heads, tp) * h, model.n_heads * h
     if mla:
         heads = model.n_heads * (2 * (mla.qk_nope_head_dim + mla.qk_rope_head_dim) + mla.v_head_dim)
         out = model.n_heads * mla.v_head_dim
-    hidden = model.d_ff
-    if moe_layer and moe:
-        hidden = moe.d_ff_expert * (moe.experts_per_token + moe.n_shared_experts)
+    hidden = _hidden(model, moe_layer)
     return [
         ("queries, keys, values", e * heads, "T h (H + 2K) e"),
         ("attention output", e * out, "T H h e"),
@@ -129,6 +127,24 @@ def recomputed_bytes(layer: Ledger, recompute: str, per_layer: Any = 1) -> Any:
     if recompute == "full":
         return layer.total / per_layer
     return layer["core"] if recompute == "selective" else 0.0
+
+
+def gradient_bytes(
+    model: TransformerConfig, tokens: Any, tp: Any, shared: Any, moe_layer: bool = False, element_bytes: Any = 2
+) -> Any:
+    """Gradients of activations alive while a layer's MLP runs backward: of the stream twice, and of the hidden layer.
+
+    The hidden layer's output gives way to its own gradient; its inputs, two when gated, get theirs beside them.
+    tokens: of the microbatch on this chip. shared: ways that sequence parallelism cuts the stream.
+    """
+    hidden = _hidden(model, moe_layer)
+    return tokens * element_bytes * (2 * model.d_model / shared + (model.mlp_matrices - 1) * hidden / tp)
+
+
+def _hidden(model: TransformerConfig, moe_layer: bool) -> int:
+    """Width of the hidden layer that one token passes."""
+    moe = model.moe
+    return moe.d_ff_expert * (moe.experts_per_token + moe.n_shared_experts) if moe_layer and moe else model.d_ff
 
 
 def _choice(name: str, value: str, among: tuple[str, ...]) -> None:

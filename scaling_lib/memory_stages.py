@@ -46,7 +46,7 @@ class Stage:
     in_flight: Any
 
 
-def chunk_of(layer: int, n_layers: int, n_chunks: Any) -> Any:
+def chunk_of(layer: Any, n_layers: Any, n_chunks: Any) -> Any:
     """Chunk that holds a layer, both from 0, when the first n_layers mod n_chunks chunks take one layer more."""
     size, longer = n_layers // n_chunks, n_layers % n_chunks
     return where(
@@ -62,8 +62,13 @@ def n_chunks(plan: ParallelPlan) -> Any:
 
 
 def stage(job: Job, rank: Any) -> Stage:
-    """The stage of pipeline rank `rank`, from 0. Layers that do not divide go to the first chunks, one each."""
-    plan, n, p = job.plan, job.model.n_layers, job.plan.pp
+    """The stage of pipeline rank `rank`, from 0. Layers that do not divide go to the first chunks, one each.
+
+    With light ends the tables count as a layer: the first and the last chunk get one layer less than their share.
+    """
+    plan, p = job.plan, job.plan.pp
+    light = 1 * plan.light_ends
+    n = job.model.n_layers + 2 * light
     both, folded = plan.schedule == "dualpipe", plan.schedule in FOLDED
     chunks = n_chunks(plan)
     mirror = chunks - 1 - rank
@@ -78,9 +83,10 @@ def stage(job: Job, rank: Any) -> Stage:
     layers = plan.virtual_stages * (n // chunks) + ceil_div(n % chunks - rank, p)
     if folded or both:
         layers = length(rank) + again * length(mirror)
+    layers = layers - light * (held(0) + held(chunks - 1))
     dense = layers
     if job.model.moe:
-        dense = sum(held(chunk_of(i, n, chunks)) for i in range(job.model.moe.n_dense_layers))
+        dense = sum(held(chunk_of(i + light, n, chunks)) for i in range(job.model.moe.n_dense_layers))
     return Stage(
         dense,
         layers - dense,
@@ -94,15 +100,20 @@ def stage(job: Job, rank: Any) -> Stage:
 def fullest_ranks(job: Job) -> list[Any]:
     """Ranks among which the fullest is: the first, the last, the first with experts in all its layers.
 
+    With light ends also the second: it holds a layer more than the first, of fewer microbatches.
     Under DualPipe also a middle one, which holds two long chunks when more than half of them are long.
     """
     p, moe = job.plan.pp, job.model.moe
     ranks = [0, p - 1]
+    if job.plan.light_ends is not False:
+        ranks.append(minimum(p - 1, 1))
     if job.plan.schedule == "dualpipe":
         ranks.append((p - 1) // 2)
     if moe:
-        last_dense = moe.n_dense_layers - 1
-        after = chunk_of(last_dense, job.model.n_layers, n_chunks(job.plan)) + 1 if last_dense >= 0 else 0
+        light = 1 * job.plan.light_ends
+        last_dense = moe.n_dense_layers - 1 + light
+        layers = job.model.n_layers + 2 * light
+        after = chunk_of(last_dense, layers, n_chunks(job.plan)) + 1 if moe.n_dense_layers else 0
         ranks.append(minimum(p - 1, after))
     return list(dict.fromkeys(ranks)) if isinstance(p, int) else ranks
 

@@ -246,7 +246,10 @@ def memory_of(job: Job, stack: Stack) -> Memory:
 
     Raises ValueError for a plan whose memory is not defined.
     """
-    stack = replace(stack, **{name: values[0] for name, values in _choices(job, stack).items()})
+    likeliest = {name: values[0] for name, values in _choices(job, stack).items()}
+    if "grad_bytes" in likeliest and job.plan.zero < 2:
+        likeliest["grad_bytes"] = 4  # buffers are kept in fp32 unless a recipe says so, whatever the wire carries
+    stack = replace(stack, **likeliest)
     plan = job.plan
     kind = plan.recompute if stack.recompute == "plan" else str(stack.recompute)
     if not isinstance(stack.virtual_stages, str):

@@ -220,7 +220,8 @@ def close(rows: Ledger, expected: dict[str, float]) -> None:
 
 ZERO_ROWS = dict.fromkeys(
     ["activations/embedding dropout", "activations/head inputs", "transient/gathered layer",
-     "transient/unreduced gradients", "transient/recomputed layer", "transient/logits", "transient/fp32 loss",
+     "transient/unreduced gradients", "transient/weight gradients", "transient/recomputed layer",
+     "transient/activation gradients", "transient/logits", "transient/fp32 loss",
      "transient/communication buffers", "allowance/context", "allowance/fragmentation"], 0.0)  # fmt: skip
 
 # Llama 3 70B by hand: one layer has 151M attention and 705M MLP weights
@@ -236,10 +237,13 @@ def test_rows_of_a_pipeline_by_hand() -> None:
     # bytes a token: norm and block inputs; queries, keys, values; output; gate, up and product; log-sum-exp
     token = 8 * 8192 + 2 * (8192 + 2 * 1024) + 2 * 8192 + 6 * 28672 + 4 * 64
     buffers = 8192 * 8192 * 2 + 2 * 8192 * 8192 * 2 / 8
-    tensors = 4 * chip + 12 * chip / 16 + 4 * 20 * 8192 * token / 8 + buffers
+    layer = (ATTENTION + MLP) / 8 + 2 * 8192
+    back = 2 * 8192 * (2 * 8192 + 2 * 28672) / 8  # the stream twice; gate and up
+    tensors = 4 * chip + 12 * chip / 16 + 4 * 20 * 8192 * token / 8 + buffers + 2 * layer + back
     close(rows, ZERO_ROWS | {
         "state/weights": 2 * chip, "state/gradients": 2 * chip, "state/master": 4 * chip / 16,
         "state/adam m": 4 * chip / 16, "state/adam v": 4 * chip / 16, "activations/kept": 4 * 20 * 8192 * token / 8,
+        "transient/weight gradients": 2 * layer, "transient/activation gradients": back,
         "transient/communication buffers": buffers, "allowance/context": 1e9,
         "allowance/fragmentation": 0.1 * tensors,
     })  # fmt: skip
@@ -275,6 +279,7 @@ def test_rows_of_a_layer_recomputed_by_hand() -> None:
         "state/adam m": 4 * chip / 32, "state/adam v": 4 * chip / 32,
         "activations/kept": 2 * 80 * tokens * 8192, "activations/head inputs": 4 * tokens * 8192,
         "transient/unreduced gradients": 2 * layer, "transient/recomputed layer": tokens * token,
+        "transient/activation gradients": 2 * tokens * (2 * 8192 + 2 * 28672 / 2),
         "transient/communication buffers": 2 * tokens * 4 * 128 * 8 / 2,
     })  # fmt: skip
 
@@ -296,6 +301,7 @@ def test_rows_of_mixtral_by_hand() -> None:
         "state/adam v": 4 * state, "activations/kept": 32 * 4096 * (stream + inner) / 2,
         "activations/head inputs": 4 * 4096 * 4096 / 2, "transient/gathered layer": 2 * 2 * layer,
         "transient/unreduced gradients": 2 * layer, "transient/communication buffers": 4096 * 2 * 4096,
+        "transient/activation gradients": 2 * 4096 * (2 * 4096 + 2 * 2 * 14336) / 2,
     })  # fmt: skip
 
 
@@ -316,6 +322,8 @@ def test_rows_of_deepseek_by_hand() -> None:
     close(rows, ZERO_ROWS | {
         "state/weights": 2 * (common + experts), "state/gradients": 4 * (common + experts), "state/master": optimizer,
         "state/adam m": optimizer, "state/adam v": optimizer, "activations/kept": 15 * 4 * 4096 * token,
+        "transient/weight gradients": 2 * common / 4,  # of one layer; experts are added to their buffer one by one
+        "transient/activation gradients": 2 * 4096 * (2 * 7168 + 2 * 9 * 2048),
         "transient/communication buffers": 2 * 4096 * 7168 * 2,
     })  # fmt: skip
     assert rows.title.startswith("Memory of a chip of stage 1,")
@@ -331,12 +339,15 @@ def test_rows_of_gpipe_by_hand() -> None:
         "state/weights": 2 * chip, "state/gradients": 2 * chip, "state/master": 4 * chip, "state/adam m": 4 * chip,
         "state/adam v": 4 * chip, "activations/kept": 64 * 12 * 2048 * 34 * 12288 / 8,
         "activations/head inputs": 64 * 4 * 2048 * 12288 / 8, "transient/recomputed layer": 5 * 96 * 2048 * 2048 / 8,
+        "transient/weight gradients": 2 * (layer / 8 + 2 * 12288),
+        "transient/activation gradients": 2 * 2048 * (2 * 12288 + 49152) / 8,
         "transient/fp32 loss": 63 * 4 * 2048 * 51200 / 8,
         "transient/communication buffers": 2 * 2048 * 12288 + 2 * 2 * 2048 * 12288 / 8,
     })  # fmt: skip
     assert rows.title == "Memory of a chip of stage 7, in a layer's backward pass"
     at_loss = memory._at(memory._sizes(job(GPT3, plan, 2048, 64)), 7, True, NONE)
-    assert at_loss["transient/recomputed layer"] == 0
+    assert at_loss["transient/recomputed layer"] == at_loss["transient/activation gradients"] == 0
+    assert at_loss["transient/weight gradients"] == 2 * (layer / 8 + 2 * 12288 + table / 8)
     assert at_loss["transient/logits"] == 2 * 2048 * 51200 / 8
     assert at_loss["transient/fp32 loss"] == 64 * 4 * 2048 * 51200 / 8
     first = memory._at(memory._sizes(job(GPT3, plan, 2048, 64)), 0, False, NONE)
@@ -352,6 +363,46 @@ def test_rows_of_dualpipe_hold_the_model_twice() -> None:
     assert b["state/weights"] == 2 * (2 * layers + table + norm)  # both ends: one tied table, the final norm
     assert b["activations/kept"] == pytest.approx(a["activations/kept"] * 9 / 8)
     assert b["activations/embedding dropout"] == pytest.approx(a["activations/embedding dropout"] * 9 / 8 / 2)
+
+
+def test_a_fused_loss_holds_no_logits_in_16_bits() -> None:
+    case = job(llama, ParallelPlan(dp=8, tp=8, zero=1), 8192, 1)
+    assert memory._at(memory._sizes(case), 0, True, NONE)["transient/logits"] == 0
+    for changes in ({"attention": "unfused"}, {"zero": 2}, {"zero": 3}):
+        at_loss = memory._at(memory._sizes(with_plan(case, **changes)), 0, True, NONE)
+        assert at_loss["transient/logits"] == 2 * 8192 * 128256 / 8
+        assert at_loss["transient/fp32 loss"] == 2 * at_loss["transient/logits"]
+        assert (at_loss["transient/weight gradients"] > 0) is ("zero" not in changes)  # else they are "unreduced"
+
+
+def test_measured_peaks() -> None:
+    """Peaks of allocated memory on B200 that SimuMax publishes: the tensors alone come within 2%, nothing fitted."""
+    for layers, config, tp, pp, cp, seq_len, gib in (
+        (12, llama, 1, 2, 1, 4096, 66.55), (12, llama, 2, 1, 1, 4096, 60.68), (12, llama, 8, 1, 1, 4096, 28.29),
+        (12, llama, 1, 1, 8, 131072, 147.99), (4, llama_405b, 1, 2, 1, 4096, 87.08),
+        (4, llama_405b, 8, 1, 1, 4096, 38.57), (4, llama_405b, 2, 1, 4, 32768, 87.03),
+    ):  # fmt: skip
+        plan = ParallelPlan(dp=8 // (tp * pp * cp), tp=tp, pp=pp, cp=cp, zero=1)
+        case = job(replace(config, n_layers=layers), plan, seq_len, 4, recipe=recipe("megatron"))
+        assert memory.ledger(case, NONE).total / GiB == pytest.approx(gib, rel=0.02)
+
+
+def test_lighter_ends_are_where_the_tables_are() -> None:
+    # 126 layers on 16 stages, one taken from each end of 128: 7, 8, ..., 8, 7
+    case = job(llama_405b, ParallelPlan(dp=8, tp=8, pp=16, zero=1, light_ends=True), 8192, 16)
+    stages = [memory_stages.stage(case, rank) for rank in range(16)]
+    assert [s.dense_layers for s in stages] == [7, *[8] * 14, 7]
+    assert check(case) == []
+    chunked = with_plan(case, virtual_stages=8, schedule="interleaved")
+    assert [memory_stages.stage(chunked, rank).dense_layers for rank in (0, 1, 15)] == [7, 8, 7]
+    even = with_plan(case, light_ends=False)
+    assert [memory_stages.stage(even, rank).dense_layers for rank in (0, 13, 14)] == [8, 8, 7]
+    assert memory.ledger(case).total < memory.ledger(even).total
+    assert memory.ledger(case).title.startswith("Memory of a chip of stage 1,")  # fewer in flight, one layer more
+    shifted = job(replace(DEEPSEEK, n_layers=62), ParallelPlan(dp=128, pp=16, ep=64, zero=1, light_ends=True), 4096, 64)
+    found = [memory_stages.stage(shifted, rank) for rank in (0, 1, 15)]
+    assert [(s.dense_layers, s.moe_layers) for s in found] == [(3, 0), (0, 4), (0, 3)]
+    assert {v.rule for v in check(with_plan(case, pp=1, dp=128))} == {"layers"}
 
 
 def test_weights_kept_between_passes_are_the_whole_stage() -> None:
@@ -377,8 +428,10 @@ FORMULAS = {
     "activations/head inputs": "2 T D e for the final norm and the head",
     "transient/gathered layer": "(piece + prefetch x layer)/Y",
     "transient/unreduced gradients": "gradient of the piece/Y, before its reduce-scatter",
+    "transient/weight gradients": "e for each weight of a layer (and of the head)/Y, before they join their buffer",
     "transient/recomputed layer": "whole layer/k (full), scores (selective)",
-    "transient/logits": "T V e/Y",
+    "transient/activation gradients": "2 T D e + 2 T F e/Y gated, T F e/Y not",
+    "transient/logits": "T V e/Y, none with a fused loss",
     "transient/fp32 loss": "4 T V/Y, softmax turned into its gradient in place",
     "transient/communication buffers": "T D e (TP gather) + 2 T D e (PP) + 4 T K h e/Y (CP ring)",
     "allowance/context": "driver, kernels, NCCL: assumed",
