@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scaling_lib import crosspod, dp, fsdp, memory, pp, roofline, tp
+from scaling_lib import crosspod, dp, ep, fsdp, memory, pp, roofline, tp
 from scaling_lib.job import Job, with_plan
 from scaling_lib.units import show
 
@@ -68,8 +68,9 @@ def smallest_pp(job: Job) -> int | None:
     depths = range(1, job.model.n_layers + 1)
     for depth in sorted(depths, key=lambda depth: (job.model.n_layers % depth != 0, depth)):
         inner = job.plan.tp * job.plan.cp * depth
-        if job.chips % inner == 0:
-            trial = with_plan(job, pp=depth, dp=job.chips // inner)
+        replicas = job.chips // inner
+        if job.chips % inner == 0 and replicas * job.plan.cp % job.plan.ep == 0:
+            trial = with_plan(job, pp=depth, dp=replicas)
             if job.tokens_per_chip >= critical_tokens(trial):
                 return depth
     return None
@@ -100,7 +101,9 @@ def _ask_tokens(job: Job) -> Verdict:
 def _ask_tensor(job: Job) -> Verdict:
     limit = min(tp.max_tp(job), job.cluster.domain)
     ok = job.plan.tp <= limit
-    edge = "domain" if limit == job.cluster.domain else f"width {job.model.d_ff} of the layer"
+    edge = (
+        "domain" if limit == job.cluster.domain else f"width {roofline.layer_of(job).effective_d_ff:.0f} of the layer"
+    )
     return Verdict(
         "tensor",
         "TP degree stays within its limit?",
@@ -165,6 +168,22 @@ def _ask_pods(job: Job) -> Verdict:
     )
 
 
+def _ask_experts(job: Job) -> Verdict:
+    now, width = ep.times(job), ep.min_d_ff_expert(job)
+    hops = job.cluster.hops(job.plan.ep, job.plan.tp, job.torus_axes[0])
+    slowest = max(hops, key=lambda hop: ep.exchange_seconds(1.0, job.plan.ep, [hop]))
+    hidden = min(1.0, now.forward_math / now.forward_comms)
+    return Verdict(
+        "experts",
+        "experts wide enough to hide the all-to-all?",
+        job.model.moe.d_ff_expert if job.model.moe else 0,
+        width,
+        "element",
+        bool(now.compute_bound),
+        f"the {slowest.level.name} network sets the threshold; at most {show(hidden, '%')} of it can hide",
+    )
+
+
 def _ask_memory(job: Job) -> Verdict:
     total, hbm = float(memory.ledger(job).total), job.cluster.chip.hbm
     return Verdict(
@@ -200,9 +219,20 @@ FLOW: tuple[Step, ...] = (
 )
 
 
+EXPERTS = Step(
+    "experts",
+    "Experts wide enough to hide their all-to-all?",
+    _ask_experts,
+    "lower EP to the domain, or overlap by hand",
+)
+
+
 def explain(job: Job) -> list[Verdict]:
     """Verdicts of the flow for one job, in order: question, value, threshold, unit, ok, why.
 
+    A mixture of experts counts the experts that a token visits as FLOPs, all that a chip holds as bytes; when they are
+    spread, their all-to-all is asked about too.
     Rules that forbid the job outright are not asked here: see `job.check`.
     """
-    return [step.ask(job) for step in FLOW if step.key != "pods" or len(job.cluster.levels) > 1]
+    steps = (*FLOW[:2], EXPERTS, *FLOW[2:]) if job.model.moe and job.plan.ep > 1 else FLOW
+    return [step.ask(job) for step in steps if step.key != "pods" or len(job.cluster.levels) > 1]

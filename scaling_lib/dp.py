@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling_lib import collectives, roofline
+from scaling_lib import roofline
 from scaling_lib.job import Job
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.roofline import Times
@@ -61,7 +61,6 @@ def flops(job: Job) -> Ledger:
 
 def wire_bytes(job: Job) -> Ledger:
     """Bytes that one chip sends for one layer in one step: the all-reduce of its gradient slice in backward."""
-    size = roofline.gradient_bytes(job)
     return Ledger(
         "Bytes sent by one chip for one layer, DP",
         "B",
@@ -69,7 +68,7 @@ def wire_bytes(job: Job) -> Ledger:
             Part("forward/none", 0.0, "weights are local"),
             Part(
                 "backward/all_reduce gradients",
-                collectives.sent_bytes("all_reduce", size, job.plan.shard_group),
+                roofline.data_sent(job, "all_reduce", job.recipe.grad_wire),
                 "2 V (X-1)/X",
             ),
         ),
@@ -78,8 +77,7 @@ def wire_bytes(job: Job) -> Ledger:
 
 def times(job: Job) -> Times:
     """Seconds of compute and communication of one layer, exact for the group's size and the cluster's levels."""
-    hops = job.cluster.hops(job.plan.shard_group, job.plan.tp, job.torus_axes[0])
-    return roofline.times_of(job, 0.0, collectives.hierarchical("all_reduce", roofline.gradient_bytes(job), hops))
+    return roofline.times_of(job, 0.0, roofline.data_seconds(job, "all_reduce", job.recipe.grad_wire))
 
 
 def is_compute_bound(job: Job) -> Any:

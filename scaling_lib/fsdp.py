@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling_lib import collectives, roofline
+from scaling_lib import roofline
 from scaling_lib.job import Job
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.roofline import Times
@@ -56,8 +56,8 @@ def flops(job: Job) -> Ledger:
 
 def wire_bytes(job: Job) -> Ledger:
     """Bytes that one chip sends for one layer in one step without gradient accumulation."""
-    n, weights, grads = job.plan.shard_group, roofline.weight_bytes(job), roofline.gradient_bytes(job)
-    gather = collectives.sent_bytes("all_gather", weights, n)
+    gather = roofline.data_sent(job, "all_gather", job.element_bytes)
+    scatter = roofline.data_sent(job, "reduce_scatter", job.recipe.grad_wire)
     again = gather if job.plan.reshard_after_forward else 0.0
     return Ledger(
         "Bytes sent by one chip for one layer, FSDP",
@@ -69,16 +69,15 @@ def wire_bytes(job: Job) -> Ledger:
                 again,
                 "V (X-1)/X" if job.plan.reshard_after_forward else "kept from forward",
             ),
-            Part("backward/reduce_scatter gradients", collectives.sent_bytes("reduce_scatter", grads, n), "V (X-1)/X"),
+            Part("backward/reduce_scatter gradients", scatter, "V (X-1)/X"),
         ),
     )
 
 
 def times(job: Job) -> Times:
     """Seconds of compute and communication of one layer, exact for the group's size and the cluster's levels."""
-    hops = job.cluster.hops(job.plan.shard_group, job.plan.tp, job.torus_axes[0])
-    gather = collectives.hierarchical("all_gather", roofline.weight_bytes(job), hops)
-    scatter = collectives.hierarchical("reduce_scatter", roofline.gradient_bytes(job), hops)
+    gather = roofline.data_seconds(job, "all_gather", job.element_bytes)
+    scatter = roofline.data_seconds(job, "reduce_scatter", job.recipe.grad_wire)
     return roofline.times_of(job, gather, (gather if job.plan.reshard_after_forward else 0.0) + scatter)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from scaling_lib import collectives
 from scaling_lib.job import Job
 from scaling_lib.ledger import Ledger, Part
-from scaling_lib.model import TransformerConfig, attention_params, mlp_params
+from scaling_lib.model import TransformerConfig, attention_params
 from scaling_lib.units import maximum, minimum
 
 
@@ -43,14 +44,17 @@ def strong_scaling_speedup(t_math: Any, t_comms: Any, factor: Any) -> Any:
 class Layer:
     """A layer as the rooflines see it.
 
-    weights: elements that are multiplied (P). gathers: pairs of an activation gather and a reduce-scatter under TP in
-    the forward pass (1 an MLP, 2 a full layer). d_model: D.
+    weights: elements that a token is multiplied with (P). gathers: pairs of an activation gather and a reduce-scatter
+    under TP in the forward pass (1 an MLP, 2 a full layer). d_model: D. Of a mixture of experts also, each a mean over
+    the layers, routed: elements of the experts that a token visits, a part of P; experts: elements of all of them.
     """
 
     form: str
-    weights: int
+    weights: float
     gathers: int
     d_model: int
+    routed: float = 0
+    experts: float = 0
 
     @property
     def effective_d_ff(self) -> float:
@@ -61,15 +65,21 @@ class Layer:
 def layer(model: TransformerConfig, form: str) -> Layer:
     """The layer of a model in one of three forms: "two-matmul" 2DF, "gated" 3DF, "full" MLP and attention.
 
+    Of a mixture of experts the mean over its layers: F of the dense ones, k F_e and the shared experts of the others.
     Raises ValueError for another form.
     """
-    if form == "two-matmul":
-        return Layer(form, 2 * model.d_model * model.d_ff, 1, model.d_model)
-    if form == "gated":
-        return Layer(form, 3 * model.d_model * model.d_ff, 1, model.d_model)
-    if form == "full":
-        return Layer(form, mlp_params(model) + attention_params(model), 2, model.d_model)
-    raise ValueError(f"unknown layer form {form!r}: use two-matmul, gated or full")
+    matrices = {"two-matmul": 2, "gated": 3, "full": model.mlp_matrices}
+    if form not in matrices:
+        raise ValueError(f"unknown layer form {form!r}: use two-matmul, gated or full")
+    each, gathers = matrices[form] * model.d_model, 2 if form == "full" else 1
+    around = attention_params(model) if form == "full" else 0
+    moe = model.moe
+    if moe is None:
+        return Layer(form, each * model.d_ff + around, gathers, model.d_model)
+    share = model.n_moe_layers / model.n_layers
+    common = (1 - share) * model.d_ff + share * moe.n_shared_experts * moe.d_ff_expert
+    routed, experts = (share * n * moe.d_ff_expert * each for n in (moe.experts_per_token, moe.n_experts))
+    return Layer(form, each * common + around + routed, gathers, model.d_model, routed, experts)
 
 
 def layer_of(job: Job) -> Layer:
@@ -146,11 +156,33 @@ def times_of(job: Job, forward_comms: Any, backward_comms: Any) -> Times:
     return Times(flops["forward"] / job.peak, forward_comms, flops["backward"] / job.peak, backward_comms)
 
 
-def weight_bytes(job: Job) -> Any:
-    """Bytes of one layer's weights in the TP slice that a chip multiplies: P / Y elements."""
-    return layer_of(job).weights * job.element_bytes / job.plan.tp
+def arrays(job: Job, element_bytes: Any) -> list[tuple[Any, Any, Any]]:
+    """What the data group moves of one layer: bytes on a chip, ranks that share them, and how far apart those are.
+
+    Weights that all ranks use, P/Y elements; and experts, E/(Y ep) elements that every ep-th rank of the group has.
+    """
+    form, plan = layer_of(job), job.plan
+    common = (form.weights - form.routed) * element_bytes / plan.tp
+    if job.model.moe is None:
+        return [(common, plan.shard_group, plan.tp)]
+    experts = form.experts * element_bytes / (plan.tp * plan.ep)
+    return [(common, plan.shard_group, plan.tp), (experts, plan.shard_group // plan.ep, plan.tp * plan.ep)]
+
+
+def data_seconds(job: Job, op: str, element_bytes: Any) -> Any:
+    """Seconds of a collective of the data group over one layer, on the levels its members cross, latency left out."""
+    return sum(
+        collectives.hierarchical(op, size, job.cluster.hops(n, stride, job.torus_axes[0]))
+        for size, n, stride in arrays(job, element_bytes)
+    )
+
+
+def data_sent(job: Job, op: str, element_bytes: Any) -> Any:
+    """Bytes that one chip sends in a collective of the data group over one layer."""
+    return sum(collectives.sent_bytes(op, size, n) for size, n, _ in arrays(job, element_bytes))
 
 
 def gradient_bytes(job: Job) -> Any:
-    """Bytes of one layer's gradients in that slice, as sent on the wire."""
-    return layer_of(job).weights * job.recipe.grad_wire / job.plan.tp
+    """Bytes of one layer's gradients in one TP slice, as sent on the wire; of all experts where there are some."""
+    form = layer_of(job)
+    return (form.weights - form.routed + form.experts) * job.recipe.grad_wire / job.plan.tp

@@ -202,7 +202,20 @@ def show(value: Any, unit: str = "", figures: int = 3) -> str:
     return f"{digits(value, figures)} {unit}".rstrip()
 
 
-_COUNTED = ("token", "chip", "param", "microbatch", "stage", "layer", "sequence", "node", "pod", "chip-hour", "way")
+_COUNTED = (
+    "token",
+    "chip",
+    "param",
+    "microbatch",
+    "stage",
+    "layer",
+    "sequence",
+    "node",
+    "pod",
+    "chip-hour",
+    "way",
+    "element",
+)
 
 
 def _count(value: Any, unit: str, figures: int) -> str:

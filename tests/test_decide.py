@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from scaling_lib import decide, dp, fsdp, memory
+from scaling_lib import decide, dp, fsdp, memory, roofline
 from scaling_lib.decide import FLOW, Verdict, explain
-from scaling_lib.hardware import Cluster
-from scaling_lib.job import Job, with_plan
+from scaling_lib.hardware import Cluster, cluster
+from scaling_lib.job import Job, ParallelPlan, with_plan
+from scaling_lib.model import model
 
 
 def verdicts(job: Job) -> dict[str, Verdict]:
@@ -132,6 +133,49 @@ def test_memory(gpu_job: Job) -> None:
     plain = verdicts(replace(with_plan(gpu_job, dp=16384, tp=1, pp=1, zero=0), batch_tokens=16384 * 8192))["memory"]
     assert not plain.ok
     assert plain.why.endswith("of 80.0 GB")
+
+
+MOE = Job(model("mixtral-8x7b"), cluster("dgx-h100"), ParallelPlan(dp=64, ep=8, zero=1), 64, 64 * 4096, 4096)
+
+
+def test_experts_count_where_they_work() -> None:
+    """FLOPs of the experts a token visits, bytes of those a chip holds, among the ranks that hold the same."""
+    d, width = MOE.model.d_model, MOE.model.d_ff
+    form = roofline.layer_of(MOE)
+    assert (form.weights, form.routed, form.experts) == (2 * 2 * d * width, 2 * 2 * d * width, 8 * 2 * d * width)
+    # each chip holds one expert, which the 8 nodes reduce: 2 x 7/8 of its bytes on one NIC, against 12 P B/N FLOPs
+    one = 2 * d * width * 2
+    assert dp.wire_bytes(MOE).total == pytest.approx(2 * 7 / 8 * one)
+    assert dp.times(MOE).backward_comms == pytest.approx(2 * 7 / 8 * one / 50e9)
+    spread, whole = decide.critical_tokens(MOE), decide.critical_tokens(with_plan(MOE, ep=1))
+    assert spread == pytest.approx(7 / 8 * one * 2 / 50e9 * MOE.peak / (4 * form.weights))
+    assert whole == pytest.approx(spread)  # a node holds all experts either way, and sends them with all its NICs
+    dense = replace(MOE, model=replace(MOE.model, moe=None))
+    assert spread > 3 * decide.critical_tokens(dense)  # four times the bytes for each FLOP
+    v3 = roofline.layer(model("deepseek-v3"), "full")
+    assert v3.experts / v3.routed == 256 / 8
+    assert v3.weights > v3.routed + 58 / 61 * 7168 * 3 * 2048  # the shared expert, dense layers and attention
+
+
+def test_the_all_to_all_is_asked_about_only_where_experts_are_spread(gpu_job: Job) -> None:
+    assert [v.key for v in explain(MOE)][2] == "experts"
+    assert "experts" not in verdicts(with_plan(MOE, ep=1)) | verdicts(gpu_job)
+    near, far = verdicts(MOE)["experts"], verdicts(with_plan(MOE, dp=32, pp=2, ep=8, tp=1))["experts"]
+    assert near == far
+    assert near.ok
+    assert "nvlink" in near.why
+    deepseek = replace(MOE, model=model("deepseek-v3"), plan=replace(MOE.plan, ep=64))
+    across = verdicts(deepseek)["experts"]
+    assert (across.value, across.ok) == (2048, False)
+    assert across.threshold == pytest.approx(2 * MOE.peak / (3 * 50e9) * 56 / 64)
+    assert "infiniband" in across.why
+
+
+def test_a_pipeline_leaves_room_for_the_experts() -> None:
+    small = replace(MOE, batch_tokens=64 * 1000)
+    depth = decide.smallest_pp(small)
+    assert depth is None or 64 // depth % 8 == 0
+    assert decide.smallest_pp(with_plan(small, ep=1)) is not None
 
 
 def test_a_verdict_reads_as_a_sentence() -> None:
