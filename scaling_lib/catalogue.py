@@ -134,7 +134,8 @@ def whole(entry: Mapping[str, Any], key: str, where: str, least: int = 1) -> int
     """A whole number of an entry, at least `least`. Raises CatalogueError otherwise."""
     value = entry.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CatalogueError(f"{where}: {key} is {value!r}; write a whole number of at least {least}")
+        said = "missing" if value is None else repr(value)
+        raise CatalogueError(f"{where}: {key} is {said}; write a whole number of at least {least}")
     return value
 
 

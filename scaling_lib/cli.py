@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_lib import budget, catalogue, claims, decide, library, memory
-from scaling_lib.hardware import chip, cluster
+from scaling_lib.hardware import Chip, chip, cluster
 from scaling_lib.job import Job, ParallelPlan, PlanError, Violation, check
 from scaling_lib.model import CONVENTIONS, flops_per_token, n_active_params, n_params
 from scaling_lib.precision import RECIPES, recipe
@@ -31,12 +31,16 @@ def add_parser(subparsers: Any) -> None:
         sub.set_defaults(run=run)
 
 
+_POWERS = {"k": 3, "M": 6, "G": 9, "B": 9, "T": 12}
+
+
 def whole(text: str) -> int:
-    """A whole number such as 16384 or 16e6."""
+    """A whole number such as 16384, 16e6, 16M or 15T."""
+    plain = text.replace("_", "").replace(",", "")
     try:
-        value = float(text.replace("_", "").replace(",", ""))
+        value = float(f"{plain[:-1]}e{_POWERS[plain[-1]]}" if plain[-1:] in _POWERS else plain)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write e.g. 16384 or 16e6") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write e.g. 16384, 16e6 or 16M") from None
     if value != value or value in (float("inf"), float("-inf")) or value != int(value) or value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(value)
@@ -53,10 +57,12 @@ def fraction(text: str) -> float:
     return value
 
 
-def dollars(text: str) -> float:
-    """A price per chip-hour: 2.0, "2.0 USD/h", or the name of a catalogue price. USD per chip-second."""
+def price(text: str) -> budget.Price:
+    """A price per chip-hour: 2.0, "2.0 USD/h", or the name of a catalogue price, which says its chip."""
     try:
-        return float(text) / HOUR if _is_number(text) else _price(text)
+        if "USD" in text:
+            return budget.Price(text, "", parse(text, "USD/s"), "given")
+        return budget.Price(text, "", float(text) / HOUR, "given") if _is_number(text) else budget.price(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -71,8 +77,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _price(text: str) -> float:
-    return parse(text, "USD/s") if "USD" in text else budget.price(text).rate
+def rate(price: budget.Price | None, chip: Chip) -> float | None:
+    """USD per chip-second; None without a price. Raises ValueError for a catalogue price of another chip."""
+    if price is None:
+        return None
+    if price.chip not in ("", chip.name):
+        fitting = [name for name, entry in catalogue.entries("prices").items() if entry["chip"] == chip.name]
+        known = f"or {', '.join(fitting)}" if fitting else "the catalogue has none for it"
+        raise ValueError(f"price {price.name} is of {price.chip}, not {chip.name}: give USD per chip-hour, {known}")
+    return price.rate
 
 
 def _add_budget(subparsers: Any) -> None:
@@ -80,22 +93,24 @@ def _add_budget(subparsers: Any) -> None:
     sub = subparsers.add_parser("budget", help=text, description=text)
     sub.add_argument("--model", required=True, help="catalogue name, config.json, or FILE.toml[:NAME]")
     sub.add_argument("--cluster", required=True, help="catalogue name or FILE.toml[:NAME]")
-    sub.add_argument("--chips", required=True, type=whole)
-    sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12")
-    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16e6")
+    sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 16384")
+    sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12 or 15T")
+    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16777216 or 16M")
     sub.add_argument("--seq-len", type=whole, help="tokens of a sequence (default: the model's longest)")
-    for name in ("tp", "pp", "cp"):
-        sub.add_argument(f"--{name}", type=whole, default=1)
-    sub.add_argument("--chunks", type=whole, default=1, help="model chunks a device (interleaved pipeline)")
+    for name, what in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
+        sub.add_argument(f"--{name}", type=whole, default=1, help=f"{what}-parallel degree (default 1); DP is the rest")
+    sub.add_argument("--chunks", type=whole, default=1, help="model chunks a device: interleaved above 1")
     sub.add_argument("--zero", type=int, choices=(0, 1, 2, 3), help="ZeRO stage (default: 3, or 1 with a pipeline)")
     sub.add_argument("--micro-batch", type=whole, default=1, help="sequences of a microbatch")
-    sub.add_argument("--recompute", choices=("none", "selective", "full"), default="none")
+    sub.add_argument(
+        "--recompute", choices=("none", "selective", "full"), default="none", help="activations computed again"
+    )
     sub.add_argument("--recipe", default="bf16", help=f"bytes per parameter: {', '.join(RECIPES)}")
     sub.add_argument("--precision", default="bf16", help="precision of the matmuls: bf16, fp8, …")
     sub.add_argument("--mfu", type=fraction, default=0.4, help="fraction of peak assumed (default 0.4)")
     sub.add_argument("--flops", choices=CONVENTIONS, default="6N", help="FLOPs convention (default 6N)")
     sub.add_argument(
-        "--price", type=dollars, default=2.0 / HOUR, help="USD per chip-hour, or a price's name (default 2.0)"
+        "--price", type=price, help="USD per chip-hour, or a price's name (default on H100s: article-cloud)"
     )
     sub.add_argument("--json", action="store_true", help="print JSON")
     sub.set_defaults(run=run_budget)
@@ -131,7 +146,9 @@ def run_budget(args: argparse.Namespace) -> int:
     rules = check(job)
     if any(rule.fatal for rule in rules):
         raise PlanError("this plan cannot run:\n" + "\n".join(f"  {rule}" for rule in rules if rule.fatal))
-    result = budget.budget(job, args.mfu, args.price, args.flops)
+    usual = budget.price("article-cloud")
+    given = args.price or (usual if usual.chip == job.cluster.chip.name else None)
+    result = budget.budget(job, args.mfu, rate(given, job.cluster.chip), args.flops)
     ledger, verdicts = memory.ledger(job), decide.explain(job)
     if args.json:
         print(json.dumps(_budget_json(job, result, ledger, verdicts, rules), indent=2))
@@ -175,7 +192,9 @@ def _budget_text(
     rules: list[Violation],
 ) -> str:
     plan, cap = job.plan, float(decide.mfu_cap(job))
-    usd = show(result.usd, "USD") if result.usd is not None else "no price"
+    cost = "no price: give --price"
+    if result.usd is not None:
+        cost = f"{show(result.usd, 'USD')} at {show(result.usd / result.chip_seconds, 'USD/s')} a chip"
     lines = [
         f"{job.model.name} on {job.chips} x {job.cluster.chip.title} ({job.cluster.name})",
         f"plan        DP {plan.dp} x TP {plan.tp} x PP {plan.pp} x CP {plan.cp}, ZeRO {plan.zero}, {plan.schedule}, "
@@ -184,7 +203,7 @@ def _budget_text(
         f"FLOPs       {show(result.flops, 'FLOP')} ({args.flops}, {show(job.tokens, 'token')})",
         f"time        {show(result.seconds, 's')} at {show(result.mfu, '%')} MFU",
         f"chip time   {show(result.chip_seconds / HOUR, 'chip-hour')}",
-        f"cost        {usd} at {show(args.price, 'USD/s')} a chip",
+        f"cost        {cost}",
         f"MFU cap     {show(cap, '%')} from the data group's traffic alone"
         + (
             f"; {show(result.mfu, '%')} is out of reach: at least {show(result.seconds * result.mfu / cap, 's')}"
@@ -232,13 +251,14 @@ def run_models(args: argparse.Namespace) -> int:
             str(m.d_model),
             str(m.d_ff),
             f"{m.n_heads}/{m.n_kv_heads}",
-            show(flops_per_token(m, m.max_seq_len or 2048), "", 4),
+            str(m.max_seq_len or "–"),
+            show(flops_per_token(m, convention="6N"), "", 4),
+            show(flops_per_token(m, m.max_seq_len), "", 4) if m.max_seq_len else "–",
         )
         for m in models
     ]
-    print(
-        table(("model", "parameters", "active", "layers", "d_model", "d_ff", "heads/kv", "FLOP/token (causal)"), rows)
-    )
+    shape = ("layers", "d_model", "d_ff", "heads/kv", "longest")
+    print(table(("model", "parameters", "active", *shape, "FLOP/token 6N", "causal, longest"), rows))
     return 0
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling_lib import library
-from scaling_lib.cli import dollars, whole
-from scaling_lib.search import Answer, Layout, Question, search, sensitivity
-from scaling_lib.units import parse, show
+from scaling_lib.cli import price, rate, whole
+from scaling_lib.units import show
+
+if TYPE_CHECKING:  # the search needs numpy, which the other commands do without
+    from scaling_lib.search import Answer, Layout
 
 
 def add_parser(subparsers: Any) -> None:
@@ -18,11 +20,11 @@ def add_parser(subparsers: Any) -> None:
     sub = subparsers.add_parser("plan", help=about, description=about)
     sub.add_argument("--model", required=True, help="name, config.json, or your own TOML file")
     sub.add_argument("--cluster", required=True, help="name, or your own TOML file")
-    sub.add_argument("--chips", required=True, type=whole)
+    sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 1024")
     sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens a step, e.g. 16777216")
     sub.add_argument("--seq-len", required=True, type=whole, help="tokens a sequence")
-    sub.add_argument("--tokens", help="tokens of the whole run, e.g. 15e12: gives days")
-    sub.add_argument("--price", type=dollars, help="USD a chip-hour, or the name of a price: gives USD")
+    sub.add_argument("--tokens", type=whole, help="tokens of the whole run, e.g. 15e12: gives days")
+    sub.add_argument("--price", type=price, help="USD a chip-hour, or the name of a price: gives USD")
     sub.add_argument("--precision", default="bf16", help="bf16 (default), fp8, fp4 where the chip has it")
     sub.add_argument("--top", type=whole, default=10, help="layouts to print (default 10)")
     sub.add_argument("--sensitivity", action="store_true", help="also how the answer moves with bandwidth, rate, batch")
@@ -66,12 +68,12 @@ def as_data(answer: Answer) -> dict[str, Any]:
 
 def text(answer: Answer) -> str:
     """The answer as a table."""
-    lines = [
-        f"{answer.evaluated:,} layouts, {answer.feasible:,} run, {answer.within:,} within 5% of the best",
-        "",
-        f"{'dp':>6}{'tp':>4}{'pp':>4}{'cp':>4}{'ep':>4}{'chunks':>7}{'micro':>6}{'zero':>5}  {'recompute':<10}{'sp':<4}"
-        f"{'step':>9}{'memory':>10}{'MFU':>7}{'run':>12}{'cost':>19}",
-    ]
+    lines = [f"{answer.evaluated:,} layouts, {answer.feasible:,} run, {answer.within:,} within 5% of the best", ""]
+    if answer.best:
+        lines.append(
+            f"{'dp':>6}{'tp':>4}{'pp':>4}{'cp':>4}{'ep':>4}{'chunks':>7}{'micro':>6}{'zero':>5}  "
+            f"{'recompute':<10}{'sp':<4}{'step':>9}{'memory':>10}{'MFU':>7}{'run':>12}{'cost':>19}"
+        )
     for layout in answer.best:
         p = layout.plan
         run_ = "" if layout.days is None else show(layout.days * 86400, "s")
@@ -81,7 +83,7 @@ def text(answer: Answer) -> str:
             f"{p.recompute:<10}{'yes' if p.sequence_parallel else 'no':<4}{show(layout.seconds, 's'):>9}"
             f"{show(layout.memory, 'GiB'):>10}{show(layout.mfu, '%'):>7}{run_:>12}{cost:>19}"
         )
-    lines += ["", "rejected, by the first rule broken:"]
+    lines += [*([""] if answer.best else []), "rejected, by the first rule broken:"]
     lines += [f"{n:>12,}  {reason}" for reason, n in answer.rejected.items()]
     return "\n".join(lines)
 
@@ -104,21 +106,17 @@ def _moved(answers: dict[str, Answer]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ranked layouts; 0 when one runs, 1 when none does."""
-    tokens = None
-    if args.tokens is not None:
-        tokens = parse(
-            args.tokens if any(c.isalpha() and c not in "eE" for c in args.tokens) else f"{args.tokens} token", "token"
-        )
-        if not tokens > 0:
-            raise ValueError(f"--tokens is {args.tokens}: give tokens of the whole run, e.g. 15e12")
+    from scaling_lib.search import Question, search, sensitivity
+
+    cluster = library.cluster(args.cluster)
     question = Question(
         library.model(args.model),
-        library.cluster(args.cluster),
+        cluster,
         args.chips,
         args.batch_tokens,
         args.seq_len,
-        tokens,
-        args.price,
+        args.tokens,
+        rate(args.price, cluster.chip),
         args.precision,
     )
     answer = search(question, top=args.top)

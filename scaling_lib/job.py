@@ -39,7 +39,8 @@ class ParallelPlan:
 
     dp: data-parallel replicas, the group that ZeRO shards over (with cp). zero: stage 0 to 3; 3 is FSDP.
     virtual_stages: model chunks a device (interleaving). micro_batch: sequences a microbatch.
-    attention: "flash" keeps no scores, "unfused" writes them to memory, with dropout masks, as GPT-3 era code did.
+    attention: "flash" keeps no scores, "unfused" writes them to memory, with dropout masks, as GPT-3 era code did;
+    a prediction of step time goes by the kernel of its stack instead.
     checkpoints_per_layer: layer inputs kept when recompute is "full"; 0.5 keeps one for two layers.
     prefetch: layers gathered ahead under ZeRO 3. light_ends: the first and the last chunk of a pipeline hold one layer
     less, in exchange for the embedding and the head, as Llama 3 405B was cut.
@@ -358,7 +359,7 @@ def _check_batch(job: Job) -> list[Violation]:
             Violation(
                 "batch",
                 True,
-                f"{sequences:.6g} sequences of {job.seq_len} tokens for {each} replicas x sequences a "
+                f"{sequences:,.6g} sequences of {job.seq_len} tokens for {each} replicas x sequences a "
                 "microbatch: some replicas get none",
                 f"use a batch of at least {least} or a smaller dp",
             )
@@ -369,7 +370,7 @@ def _check_batch(job: Job) -> list[Violation]:
             Violation(
                 "batch",
                 False,
-                f"{job.batch_tokens:.6g} tokens are {sequences:.6g} sequences, not a multiple of dp {plan.dp} "
+                f"{job.batch_tokens:,} tokens are {sequences:,.6g} sequences, not a multiple of dp {plan.dp} "
                 f"x microbatch {plan.micro_batch}",
                 f"the nearest batch that divides is {good:,} tokens",
             )

@@ -74,6 +74,8 @@ def _only(found: dict[str, T], name: str, path: str, kind: str) -> T:
                 f"{path} has no {kind} {name!r}: {catalogue.near(name, found) if found else 'it has none'}"
             )
         return found[name]
-    if len(found) != 1:
+    if not found:
+        raise CatalogueError(f"{path} holds no {kind}: give a file with one, or a name of the catalogue")
+    if len(found) > 1:
         raise CatalogueError(f"{path} holds {len(found)} {kind}s ({', '.join(found)}): name one, as in {path}:NAME")
     return next(iter(found.values()))

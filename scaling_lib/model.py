@@ -73,7 +73,7 @@ class TransformerConfig:
 
     @property
     def attention_width(self) -> int:
-        """Multiply-adds of causal-free attention per token, per position attended, in one layer (2Hh when plain)."""
+        """Multiply-adds of attention per token and position attended, in one layer: 2Hh, or the widths of MLA."""
         if self.mla:
             return self.n_heads * (self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim + self.mla.v_head_dim)
         return 2 * self.n_heads * self.head_dim

@@ -184,7 +184,7 @@ def test_a_name_like_none_lists_all() -> None:
 def test_whole_and_choice() -> None:
     assert catalogue.whole({"n": 3}, "n", "here") == 3
     assert catalogue.whole({"n": 0}, "n", "here", least=0) == 0
-    with pytest.raises(CatalogueError, match="here: n is None; write a whole number of at least 1"):
+    with pytest.raises(CatalogueError, match="here: n is missing; write a whole number of at least 1"):
         catalogue.whole({}, "n", "here")
     with pytest.raises(CatalogueError, match="use one of 'a', 'b'"):
         catalogue.choice({"k": "c"}, "k", "here", ("a", "b"))
@@ -269,7 +269,7 @@ def test_own_file_errors(tmp_path: Path) -> None:
         ("n_layers = 2", "n_layers = 0", "n_layers is 0"),
         ("gated = true", "gated = true\nlinear_bias = true", "linear_bias is not counted"),
         ('kind = "assumption"', 'kind = "assumption"\nmoe = { n_expert = 8 }', "unknown field 'n_expert'"),
-        ('kind = "assumption"', 'kind = "assumption"\nmoe = { n_experts = 8 }', "experts_per_token is None"),
+        ('kind = "assumption"', 'kind = "assumption"\nmoe = { n_experts = 8 }', "experts_per_token is missing"),
     ],
 )
 def test_an_incomplete_model_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from scaling_lib import catalogue
 from scaling_lib.__main__ import main
+from scaling_lib.cli import whole
 
 RUN = "budget --model llama-3-70b --cluster dgx-h100 --tokens 15e12 --tp 8"
 BUDGET = (*RUN.split(), "--chips", "16384", "--batch-tokens", "16e6", "--pp", "16")
@@ -148,3 +149,58 @@ def test_a_closed_pipe_ends_quietly() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("claim")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("--tokens", "15X"), "write e.g. 16384, 16e6 or 16M"),
+        (("--mfu", "40"), "write 0.4 or 40%"),
+        (("--price", "nebius-b200"), "is of b200, not h100-sxm"),
+    ],
+)
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str], change: tuple[str, ...], said: str) -> None:
+    code, out, err = run(capsys, *BUDGET, *change)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_counts_may_carry_a_prefix() -> None:
+    assert [whole(text) for text in ("16384", "16e6", "16M", "1.5T", "2k", "70B", "1_000", "1,000")] == [
+        *(16384, 16_000_000, 16_000_000, 1_500_000_000_000, 2000, 70_000_000_000, 1000, 1000),
+    ]
+
+
+def test_without_a_price_of_its_chip_a_run_costs_nothing_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *BUDGET, "--cluster", "dgx-b200")
+    assert code == 0
+    assert "no price: give --price" in out
+    code, out, _ = run(capsys, *BUDGET, "--cluster", "dgx-b200", "--price", "nebius-b200", "--json")
+    found = json.loads(out)
+    assert found["usd"] == pytest.approx(5.5 * found["chip_hours"])
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys)
+    assert (code, out) == (2, "")
+    assert "budget" in err
+
+
+def test_a_path_that_cannot_be_written_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = ["schedule", "--name", "1f1b", "--stages", "2", "--microbatches", "2", "--svg"]
+    code, _, err = run(capsys, *schedule, "/no/such/folder/x.svg")
+    assert code == 2
+    assert err == "scaling_lib: /no/such/folder/x.svg: No such file or directory; check the path\n"
+
+
+def test_commands_run_without_numpy_and_plan_says_that_it_is_missing() -> None:
+    program = "import sys; sys.modules['numpy'] = None; from scaling_lib.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", program]
+    job = ["--model", "llama-3-8b", "--cluster", "dgx-h100", "--chips", "8", "--batch-tokens", "65536"]
+    budget = subprocess.run([*command, "budget", *job, "--tokens", "1e9"], capture_output=True, text=True, check=False)
+    assert (budget.returncode, budget.stderr) == (0, "")
+    plan = subprocess.run([*command, "plan", *job, "--seq-len", "8192"], capture_output=True, text=True, check=False)
+    assert (plan.returncode, plan.stdout) == (2, "")
+    assert plan.stderr == "scaling_lib: this needs numpy, which is not installed: pip install numpy\n"

@@ -60,7 +60,7 @@ def test_the_published_plan_breaks_no_rule(gpu_job: Job) -> None:
         ({"ep": 2}, {}, "experts", True, "EP 2 on llama-3-70b, which has no experts", "use EP 1"),
         ({"cp": 3}, {}, "sequence", True, "8192 tokens do not divide by CP 3", "use CP 2"),
         ({}, {"batch_tokens": 64 * 8192}, "batch", True, "64 sequences of 8192 tokens", "at least 1,048,576 tokens"),
-        ({}, {"batch_tokens": 16e6}, "batch", False, "1953.12 sequences, not a multiple of dp 128", "15,728,640"),
+        ({}, {"batch_tokens": 16e6}, "batch", False, "1,953.12 sequences, not a multiple of dp 128", "15,728,640"),
         ({"virtual_stages": 5, "schedule": "1f1b"}, {}, "schedule", True, "5 chunks a device", "interleaved"),
         (
             {"pp": 1, "dp": 2048, "virtual_stages": 2, "schedule": "interleaved"},
