@@ -13,6 +13,8 @@ from scaling_lib.schedules import ScheduleError, parse_schedule, show_schedule
 from scaling_lib.simulate import Simulation, simulate
 from scaling_lib.units import digits
 
+MOST_ACTIONS = 1_000_000  # forwards and backwards: some ten seconds
+
 
 def add_parser(subparsers: Any) -> None:
     """Add the command `schedule`."""
@@ -71,6 +73,8 @@ def _simulated(args: argparse.Namespace) -> Simulation:
     elif args.stages is None or args.microbatches is None:
         missing = [f"--{n}" for n in ("stages", "microbatches") if getattr(args, n) is None]
         raise ScheduleError(f"{' and '.join(missing)} missing: e.g. --stages 4 --microbatches 8")
+    elif (n := 2 * args.stages * args.microbatches * (args.chunks or 1)) > MOST_ACTIONS:
+        raise ScheduleError(f"{n:,} actions to simulate, more than {MOST_ACTIONS:,}: use fewer stages or microbatches")
     else:
         schedule = generate(args.name, args.stages, args.microbatches, args.chunks, args.times, args.p2p)
     t_F, t_B, t_W = args.times

@@ -90,6 +90,7 @@ def test_svg_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         ((*ONE, "--p2p", "inf"), "'inf' is not a time"),
         ((*ONE, "--p2p", "soon"), "'soon' is not a time"),
         ((*ONE, "--overlap", "2"), "overlap is 2.0"),
+        ((*ONE[:2], "--stages", "1000", "--microbatches", "1000"), "2,000,000 actions to simulate"),
         (ONE[:4], "--microbatches missing: e.g. --stages 4 --microbatches 8"),
         (ONE[:2], "--stages and --microbatches missing"),
         ((), "give either --name, e.g. --name 1f1b, or --file"),
