@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from scaling_lib import collectives, cp, crosspod, dp, fsdp, hybrid, mesh_block, mesh_layers, roofline, tp, xla
 from scaling_lib.hardware import cluster
@@ -163,9 +162,7 @@ def compiled(case: Case, mode: str, separate_passes: bool = True) -> list[xla.Co
     step, _ = training_pass(case.layer, case.strategy, case.shape, case.axes, mode)
     arguments = [jax.ShapeDtypeStruct(shape, jax.numpy.float32) for shape in shapes_of(case)]
     on_cpu = jax.devices()[0].platform == "cpu"
-    options: dict[str, Any] = {"xla_backend_optimization_level": 0}  # machine code is not wanted, only the program
-    if separate_passes and on_cpu:
-        options["xla_disable_hlo_passes"] = "cse_barrier_expander"
+    options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if separate_passes and on_cpu else {}
     return xla.read(step.lower(*arguments).compile(compiler_options=options).as_text())
 
 
