@@ -1,7 +1,7 @@
 """Layouts a second: our search and its terms, and llm-analysis beside them where it is installed.
 
 Run: python benchmarks/bench_search.py  (for the comparison: pip install llm-analysis first).
-Seconds are of the processor.
+Seconds are of the processor, the least of some repeats; one thread.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from scaling_lib.hardware import cluster
+from scaling_lib.job import Job, ParallelPlan
+from scaling_lib.memory import peak_bytes
 from scaling_lib.model import model
-from scaling_lib.search import Question, Space, search
+from scaling_lib.search import WIDE, Question, Space, search, seconds
 
 QUESTIONS = (
     ("Llama 3 70B, 16,384 H100", Question(model("llama-3-70b"), cluster("dgx-h100"), 16384, 16777216, 8192)),
@@ -31,22 +36,54 @@ def cpu_seconds(work: Callable[[], object], repeats: int = 3) -> float:
     return best
 
 
-def ours() -> float:
-    """Print the rate of each question and the slope of time against the size of the space; return the last rate."""
+def ours() -> tuple[float, float]:
+    """Print the rate of each question and of the terms alone; return the last question's and the terms'."""
     rate = 0.0
     for name, question in QUESTIONS:
-        answer = search(question, progress=False)
-        spent = cpu_seconds(lambda q=question: search(q, progress=False))
-        rate = answer.evaluated / spent
-        print(f"{name:<28}{answer.evaluated:>10,} layouts {spent:6.2f} s {rate / 1e6:6.2f} million/s")
-    name, question = QUESTIONS[2]
+        for words, space in (("", Space()), (", switches on and off", WIDE)):
+            answer = search(question, space, progress=False)
+            spent = cpu_seconds(lambda q=question, s=space: search(q, s, progress=False))
+            rate = answer.evaluated / spent
+            print(f"{name + words:<48}{answer.evaluated:>11,} layouts {spent:6.2f} s {rate / 1e6:6.2f} million/s")
+    alone = terms()
+    print(f"nothing rejected early, memory and step time of each: {alone / 1e6:.2f} million/s")
+    return rate, alone
+
+
+def terms(n: int = 200_000) -> float:
+    """Layouts a second when each one gets its memory and all terms of its step time."""
+    question = QUESTIONS[2][1]
+    pp, micro = (np.resize(values, n) for values in ((1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16)))
+    tp = np.repeat((1, 2, 4, 8), n // 4)
+    plan = ParallelPlan(
+        dp=512 // (tp * pp), tp=tp, pp=pp, micro_batch=micro, zero=1, cp=np.ones(n, int), ep=np.ones(n, int)
+    )
+    job = Job(question.model, question.cluster, plan, 512, question.batch_tokens, question.seq_len)
+    return n / (cpu_seconds(lambda: peak_bytes(job)) + cpu_seconds(lambda: seconds(question, plan)))
+
+
+def slope() -> float:
+    """Print time against the size of the space, and return the exponent: 1 means proportional."""
+    name, question = QUESTIONS[0]
+    points = []
     print(f"time against size, {name}:")
-    for micro in ((1,), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)):
-        space = Space(micro_batch=micro)
-        size = search(question, space, progress=False).evaluated
-        spent = cpu_seconds(lambda s=space: search(question, s, progress=False))
+    for tp, micro, space in (
+        ((8,), (1,), Space()),
+        ((8,), None, Space()),
+        (None, (1, 2), Space()),
+        (None, None, Space()),
+        (None, None, Space(dp_overlap=(True, False))),
+        (None, None, WIDE),
+    ):
+        some = replace(space, tp=tp, micro_batch=micro)
+        size = search(question, some, progress=False).evaluated
+        spent = cpu_seconds(lambda s=some: search(question, s, progress=False))
+        points.append((size, spent))
         print(f"  {size:>9,} layouts {spent:6.3f} s {1e6 * spent / size:6.2f} us each")
-    return rate
+    x, y = np.log(points).T
+    exponent = float(np.polyfit(x, y, 1)[0])
+    print(f"  time grows as size to the power {exponent:.2f}")
+    return exponent
 
 
 def theirs() -> float | None:
@@ -81,8 +118,11 @@ def theirs() -> float | None:
 
 
 if __name__ == "__main__":
-    mine, other = ours(), theirs()
+    (mine, alone), _, other = ours(), slope(), theirs()
     if other is None:
         print("llm-analysis is not installed: pip install llm-analysis to compare")
     else:
-        print(f"llm-analysis: {other:,.0f} layouts/s; ours {mine / other:,.0f} times as many")
+        print(
+            f"llm-analysis: {other:,.0f} layouts/s; ours {mine / other:,.0f} times as many, "
+            f"{alone / other:,.0f} times with nothing rejected early"
+        )

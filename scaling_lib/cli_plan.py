@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from scaling_lib import library
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # the search needs numpy, which the other commands do without
 def add_parser(subparsers: Any) -> None:
     """Add the command `plan`."""
     about = "search all layouts of a job: ranked by predicted step time, rejections counted by reason"
-    sub = subparsers.add_parser("plan", help=about, description=about)
+    sub = subparsers.add_parser("plan", help=about, description=about, epilog="Exit code 1: no layout runs.")
     sub.add_argument("--model", required=True, help="name, config.json, or your own TOML file")
     sub.add_argument("--cluster", required=True, help="name, or your own TOML file")
     sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 1024")
@@ -27,7 +29,13 @@ def add_parser(subparsers: Any) -> None:
     sub.add_argument("--price", type=price, help="USD a chip-hour, or the name of a price: gives USD")
     sub.add_argument("--precision", default="bf16", help="bf16 (default), fp8, fp4 where the chip has it")
     sub.add_argument("--top", type=whole, default=10, help="layouts to print (default 10)")
-    sub.add_argument("--sensitivity", action="store_true", help="also how the answer moves with bandwidth, rate, batch")
+    sub.add_argument("--overlap", action="store_true", help="also layouts whose traffic does not overlap")
+    sub.add_argument(
+        "--sensitivity", action="store_true", help="also the answer when bandwidth, rate, memory, batch or price moves"
+    )
+    sub.add_argument(
+        "--frontier", action="store_true", help="also fewer and more chips: days against USD; needs --tokens, --price"
+    )
     sub.add_argument("--json", action="store_true", help="print JSON")
     sub.set_defaults(run=run)
 
@@ -35,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
 def _data(layout: Layout) -> dict[str, Any]:
     plan = layout.plan
     return {
+        "chips": int(plan.chips),
         "dp": int(plan.dp),
         "tp": plan.tp,
         "pp": plan.pp,
@@ -46,6 +55,10 @@ def _data(layout: Layout) -> dict[str, Any]:
         "zero": plan.zero,
         "sequence_parallel": plan.sequence_parallel,
         "schedule": plan.schedule,
+        "light_ends": bool(plan.light_ends),
+        "tp_overlap": layout.stack.tp_overlap,
+        "tp_backward_overlap": layout.stack.tp_backward_overlap,
+        "dp_overlap": layout.stack.dp_overlap,
         "step_time_s": layout.seconds,
         "memory_bytes": layout.memory,
         "mfu_causal": layout.mfu,
@@ -62,51 +75,92 @@ def as_data(answer: Answer) -> dict[str, Any]:
         "rejected": answer.rejected,
         "seconds": answer.elapsed,
         "within_5pct": answer.within,
+        "leanest_rejected_bytes": answer.leanest,
         "best": [_data(layout) for layout in answer.best],
     }
 
 
+def nothing(answer: Answer) -> str:
+    """Why no layout runs, and what to change, as one sentence."""
+    q = answer.question
+    if answer.leanest is None:
+        return (
+            f"no layout of {q.chips:,} {q.cluster.chip.name} obeys the rules of shape: take chips that share factors "
+            f"with the {q.model.n_layers} layers, {q.model.n_heads} heads and {q.batch_tokens // q.seq_len:,} sequences"
+        )
+    return (
+        f"no layout of {q.chips:,} {q.cluster.chip.name} fits: the leanest needs {show(answer.leanest, 'GiB')} of "
+        f"{show(q.cluster.chip.hbm, 'GiB')} a chip; use more chips or shorter sequences"
+    )
+
+
 def text(answer: Answer) -> str:
     """The answer as a table."""
+    rejected = [f"{n:>12,}  {reason}" for reason, n in answer.rejected.items()]
     lines = [f"{answer.evaluated:,} layouts, {answer.feasible:,} run, {answer.within:,} within 5% of the best", ""]
     if answer.best:
-        lines.append(
-            f"{'dp':>6}{'tp':>4}{'pp':>4}{'cp':>4}{'ep':>4}{'chunks':>7}{'micro':>6}{'zero':>5}  "
-            f"{'recompute':<10}{'sp':<4}{'step':>9}{'memory':>10}{'MFU':>7}{'run':>12}{'cost':>19}"
-        )
-    for layout in answer.best:
-        p = layout.plan
-        run_ = "" if layout.days is None else show(layout.days * 86400, "s")
-        cost = "" if layout.usd is None else show(layout.usd, "USD")
-        lines.append(
-            f"{int(p.dp):>6}{p.tp:>4}{p.pp:>4}{p.cp:>4}{p.ep:>4}{p.virtual_stages:>7}{p.micro_batch:>6}{p.zero:>5}  "
-            f"{p.recompute:<10}{'yes' if p.sequence_parallel else 'no':<4}{show(layout.seconds, 's'):>9}"
-            f"{show(layout.memory, 'GiB'):>10}{show(layout.mfu, '%'):>7}{run_:>12}{cost:>19}"
-        )
-    lines += [*([""] if answer.best else []), "rejected, by the first rule broken:"]
-    lines += [f"{n:>12,}  {reason}" for reason, n in answer.rejected.items()]
-    return "\n".join(lines)
+        lines += [_head(answer), *(_line(layout, answer) for layout in answer.best), ""]
+    return "\n".join([*lines, "rejected, by the first rule broken:", *rejected])
+
+
+def _head(answer: Answer) -> str:
+    q = answer.question
+    return (
+        f"{'dp':>6}{'tp':>4}{'pp':>4}{'cp':>4}{'ep':>4}{'chunks':>7}{'micro':>6}{'zero':>5}  {'recompute':<10}{'sp':<4}"
+        f"{'step':>9}{'memory':>10}{'MFU':>7}{'' if q.tokens is None else '         run'}"
+        f"{'' if q.price is None or q.tokens is None else '               cost'}"
+    )
+
+
+def _line(layout: Layout, answer: Answer) -> str:
+    p, stack, base = layout.plan, layout.stack, answer.question.stack
+    run_ = "" if layout.days is None else show(layout.days * 86400, "s")
+    cost = "" if layout.usd is None else show(layout.usd, "USD")
+    switches = {"tp_overlap": "TP", "tp_backward_overlap": "TP backward", "dp_overlap": "DP"}
+    off = [word for name, word in switches.items() if getattr(stack, name) != getattr(base, name)]
+    notes = ["light ends"] * bool(p.light_ends) + [f"{word} not overlapped" for word in off]
+    return (
+        f"{int(p.dp):>6}{p.tp:>4}{p.pp:>4}{p.cp:>4}{p.ep:>4}{p.virtual_stages:>7}{p.micro_batch:>6}{p.zero:>5}  "
+        f"{p.recompute:<10}{'yes' if p.sequence_parallel else 'no':<4}{show(layout.seconds, 's'):>9}"
+        f"{show(layout.memory, 'GiB'):>10}{show(layout.mfu, '%'):>7}"
+        f"{run_:>{12 * bool(run_)}}{cost:>{19 * bool(cost)}}  {', '.join(notes)}"
+    ).rstrip()
+
+
+def _degrees(layout: Layout) -> str:
+    p = layout.plan
+    return (
+        f"dp {int(p.dp)} tp {p.tp} pp {p.pp} cp {p.cp} ep {p.ep} chunks {p.virtual_stages} micro-batch {p.micro_batch} "
+        f"zero {p.zero} {p.recompute}"
+    )
 
 
 def _moved(answers: dict[str, Answer]) -> str:
-    base = answers["as asked"].best[0].seconds / answers["as asked"].question.batch_tokens
-    lines = ["", "when one thing moves, best layout then:"]
+    base = answers["as asked"].best[0]
+    a_token = base.seconds / answers["as asked"].question.batch_tokens
+    lines = ["when one thing moves, best layout then:"]
     for name, answer in answers.items():
         if not answer.best:
             lines.append(f"  {name:<26} nothing runs")
             continue
-        p = answer.best[0].plan
-        change = answer.best[0].seconds / answer.question.batch_tokens / base - 1
-        lines.append(
-            f"  {name:<26}{100 * change:>+7.1f}% time a token, dp {int(p.dp)} tp {p.tp} pp {p.pp} cp {p.cp} "
-            f"chunks {p.virtual_stages} micro-batch {p.micro_batch} zero {p.zero} {p.recompute}"
-        )
+        best = answer.best[0]
+        change = best.seconds / answer.question.batch_tokens / a_token - 1
+        cost = "" if best.usd is None else f" {show(best.usd, 'USD')},"
+        lines.append(f"  {name:<26}{100 * change:>+7.1f}% time a token,{cost} {_degrees(best)}")
+    return "\n".join(lines)
+
+
+def _edge(layouts: list[Layout]) -> str:
+    lines = ["chips that no other number beats in both days and USD:"]
+    for x in layouts:
+        run_, cost = show((x.days or 0) * 86400, "s"), show(x.usd or 0, "USD")
+        lines.append(f"{int(x.plan.chips):>8,} chips {run_:>12}{cost:>19}  MFU {show(x.mfu, '%')}  {_degrees(x)}")
     return "\n".join(lines)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the ranked layouts; 0 when one runs, 1 when none does."""
-    from scaling_lib.search import Question, search, sensitivity
+    """Print the ranked layouts; 0 when one runs, 1 when none does. Raises ValueError for a question without sense."""
+    from scaling_lib.search import WIDE, Question, Space, frontier, search, sensitivity
 
     cluster = library.cluster(args.cluster)
     question = Question(
@@ -119,13 +173,24 @@ def run(args: argparse.Namespace) -> int:
         rate(args.price, cluster.chip),
         args.precision,
     )
-    answer = search(question, top=args.top)
-    moved = sensitivity(question) if args.sensitivity and answer.best else {}
+    if args.frontier and (args.tokens is None or args.price is None):
+        raise ValueError("--frontier weighs days against USD: give --tokens and --price too")
+    space = WIDE if args.overlap else Space()
+    answer = search(question, space, top=args.top)
+    moved = sensitivity(question, space) if args.sensitivity and answer.best else {}
+    sizes = [n for n in (question.chips // 8, question.chips // 4, question.chips // 2) if n] if args.frontier else []
+    most = question.cluster.max_chips or math.inf
+    sizes += [n for n in (question.chips, 2 * question.chips) if args.frontier and n <= most]
+    edge = frontier(question, dict.fromkeys(sizes), space) if sizes else []
     if args.json:
         data = as_data(answer)
-        if moved:
+        if args.sensitivity:
             data["sensitivity"] = {name: as_data(a) for name, a in moved.items()}
+        if args.frontier:
+            data["frontier"] = [_data(layout) for layout in edge]
         print(json.dumps(data, indent=1, default=float))
     else:
-        print(text(answer) + (_moved(moved) if moved else ""))
+        print(text(answer) + ("\n\n" + _moved(moved) if moved else "") + ("\n\n" + _edge(edge) if edge else ""))
+    if not answer.best:
+        print(f"scaling_lib: {nothing(answer)}", file=sys.stderr)
     return 0 if answer.best else 1

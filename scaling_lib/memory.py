@@ -7,7 +7,9 @@ Left out: workspaces of kernels and 8-bit copies of weights; the allowance cover
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from scaling_lib import catalogue
@@ -42,6 +44,7 @@ __all__ = [
     "layer_activations",
     "ledger",
     "min_chips",
+    "peak_bytes",
     "smallest_dp",
     "state_bytes_per_param",
 ]
@@ -249,6 +252,15 @@ def _fuller(a: Ledger, b: Ledger) -> Ledger:
     )
 
 
+def _moments(job: Job, allowance: Allowance | None) -> Iterator[Ledger]:
+    """Ledgers among which the fullest is: the ranks that may be the fullest, at both moments."""
+    allowance = assumed_allowance() if allowance is None else allowance
+    sizes = _sizes(job)
+    for rank in fullest_ranks(job):
+        for at_loss in (False, True):
+            yield _at(sizes, rank, at_loss, allowance)
+
+
 def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
     """Bytes on the fullest chip at its fullest moment, every kind a row. Rows that do not live at that moment are 0.
 
@@ -256,20 +268,17 @@ def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
     Letters: P parameters of the stage, X data group, Y TP, T tokens of a microbatch on the chip, e bytes an element.
     Raises ValueError for an unknown schedule, attention, recomputation or ZeRO stage.
     """
-    allowance = assumed_allowance() if allowance is None else allowance
-    sizes = _sizes(job)
-    best: Ledger | None = None
-    for rank in fullest_ranks(job):
-        for at_loss in (False, True):
-            now = _at(sizes, rank, at_loss, allowance)
-            best = now if best is None else _fuller(best, now)
-    assert best is not None
-    return best
+    return reduce(_fuller, _moments(job, allowance))
+
+
+def peak_bytes(job: Job, allowance: Allowance | None = None) -> Any:
+    """The total of `ledger` alone: for a grid of plans this spares the choice of its rows."""
+    return reduce(maximum, (now.total for now in _moments(job, allowance)))
 
 
 def fits(job: Job, allowance: Allowance | None = None) -> Any:
     """Whether the fullest chip's ledger is within its HBM."""
-    return ledger(job, allowance).total <= job.cluster.chip.hbm
+    return peak_bytes(job, allowance) <= job.cluster.chip.hbm
 
 
 def min_chips(total: Any, hbm: Any) -> Any:

@@ -65,6 +65,11 @@ class Stack:
             if value is not None and value not in known:
                 raise ValueError(f"unknown {name} {value!r}: {near(str(value), known)}, or None when unknown")
 
+    @property
+    def attention(self) -> str:
+        """What the kernel means for memory: a prediction goes by this, not by the plan's own attention."""
+        return "unfused" if self.kernel == "unfused" else "flash"
+
 
 MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2)
 FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2)
@@ -262,7 +267,7 @@ def memory_of(job: Job, stack: Stack) -> Memory:
         plan,
         recompute={"half": "full"}.get(kind, kind),
         checkpoints_per_layer=0.5 if kind == "half" else plan.checkpoints_per_layer,
-        attention="unfused" if stack.kernel == "unfused" else "flash",
+        attention=stack.attention,
     )
     tensors = ledger(replace(job, plan=plan, recipe=recipe), Allowance(0.0, 0.0))
     told = rates().memory

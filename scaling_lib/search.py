@@ -1,8 +1,9 @@
 """Search: every layout of a job, the first rule that rejects it or its predicted step time.
 
 The space is outer degrees (tp, pp, cp, ep) times inner choices (chunks, micro-batch, recomputation, ZeRO stage,
-sequence parallelism). Rules on the outer degrees reject all their inner choices at once; the rest is computed as
-arrays by the code that predicts one job. Needs numpy.
+sequence parallelism) times switches of the software (what overlaps). Rules on the outer degrees reject all their inner
+choices at once, and switches cost no memory, so they are tried on what fits; the rest is computed as arrays by the code
+that predicts one job. Needs numpy.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from scaling_lib.hardware import Cluster
 from scaling_lib.job import Job, ParallelPlan, divisors
-from scaling_lib.memory import ledger
+from scaling_lib.memory import peak_bytes
 from scaling_lib.model import TransformerConfig, flops_per_token
 from scaling_lib.precision import RECIPES, Recipe
 from scaling_lib.predict import MEGATRON, Estimate, Stack, case_of, rates, step_time
@@ -31,7 +32,10 @@ BLOCK = 200_000  # layouts computed at a time: arrays that stay near the caches
 
 @dataclass(frozen=True)
 class Space:
-    """The choices of each axis. None takes all that the model and the chips allow."""
+    """The choices of each axis. None takes all that the model and the chips allow; of a switch, what the stack says.
+
+    tp_overlap, tp_backward_overlap, dp_overlap: switches of the software, see `predict.Stack`.
+    """
 
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
@@ -42,6 +46,13 @@ class Space:
     recompute: tuple[str, ...] = RECOMPUTES
     zero: tuple[int, ...] = (0, 1, 2, 3)
     sequence_parallel: tuple[bool, ...] = (True, False)
+    tp_overlap: tuple[bool, ...] | None = None
+    tp_backward_overlap: tuple[bool, ...] | None = None
+    dp_overlap: tuple[bool, ...] | None = None
+
+
+_BOTH = (True, False)
+WIDE = Space(tp_overlap=_BOTH, tp_backward_overlap=_BOTH, dp_overlap=_BOTH)  # every switch on and off
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout that runs: seconds a step, bytes on the fullest chip, causal MFU, and days and USD where asked."""
+    """A layout that runs: seconds a step, bytes on the fullest chip, causal MFU, and days and USD where asked.
+
+    stack: the question's, with the switches of this layout.
+    """
 
     plan: ParallelPlan
+    stack: Stack
     seconds: float
     memory: float
     mfu: float
@@ -77,7 +92,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Answer:
-    """Ranked layouts; evaluated = rejected + feasible. within: layouts within 5% of the best. elapsed: seconds."""
+    """Ranked layouts; evaluated = rejected + feasible. within: layouts within 5% of the best. elapsed: seconds.
+
+    leanest: bytes of the least memory among those rejected for memory; None where there are none.
+    """
 
     question: Question
     best: tuple[Layout, ...]
@@ -86,27 +104,27 @@ class Answer:
     rejected: dict[str, int]
     within: int
     elapsed: float
+    leanest: float | None = None
 
 
+_SWITCHES = ("tp_overlap", "tp_backward_overlap", "dp_overlap")
 _AXES = ("tp", "pp", "cp", "ep", "chunks", "micro_batch", "recompute", "zero", "sequence_parallel")
 
 
 def axes(q: Question, space: Space) -> dict[str, tuple[Any, ...]]:
     """Values of each axis: as the space says, else all divisors that could fit. Raises ValueError for an empty one."""
+    _check(q)
     sequences = int(q.batch_tokens // q.seq_len)
-    if sequences < 1:
-        raise ValueError(
-            f"a batch of {q.batch_tokens} tokens holds no sequence of {q.seq_len}: raise batch or lower seq_len"
-        )
-    if q.chips < 1:
-        raise ValueError(f"chips = {q.chips}: use at least 1")
     layers, moe = q.model.n_layers, q.model.moe
+    depths = space.pp or tuple(d for d in divisors(q.chips) if d <= layers)
+    even = {v for v in divisors(layers) if 2 * v <= layers}  # two stages at least
+    even |= {v for p in depths if layers % p for v in divisors(layers + 2) if (layers + 2) % (p * v) == 0}
     found: dict[str, tuple[Any, ...]] = {
         "tp": space.tp or tuple(d for d in divisors(q.chips) if d <= max(q.cluster.domain, 64)),
-        "pp": space.pp or tuple(d for d in divisors(q.chips) if d <= layers),
+        "pp": depths,
         "cp": space.cp or tuple(d for d in divisors(q.chips) if d <= max(1, q.seq_len // 1024)),
         "ep": space.ep or (tuple(divisors(moe.n_experts)) if moe else (1,)),
-        "chunks": space.chunks or tuple(v for v in range(1, layers + 1) if layers % v == 0),
+        "chunks": space.chunks or tuple(sorted(even | {1})),
         "micro_batch": space.micro_batch or tuple(d for d in divisors(sequences) if d <= 64),
         "recompute": space.recompute,
         "zero": space.zero,
@@ -116,6 +134,27 @@ def axes(q: Question, space: Space) -> dict[str, tuple[Any, ...]]:
     if empty:
         raise ValueError(f"no value of {empty[0]} to search: name some in Space({empty[0]}=…)")
     return found
+
+
+def _check(q: Question) -> None:
+    """Raise ValueError for a question that no layout can answer."""
+    if q.chips < 1 or q.seq_len < 1:
+        raise ValueError(f"chips = {q.chips}, seq_len = {q.seq_len}: use at least 1")
+    most = q.cluster.max_chips
+    if most and q.chips > most:
+        raise ValueError(
+            f"{q.cluster.name} has {most} chips, {q.chips} asked for: use at most {most} or another cluster"
+        )
+    if q.batch_tokens < q.seq_len:
+        raise ValueError(
+            f"a batch of {q.batch_tokens} tokens holds no sequence of {q.seq_len}: raise batch or lower seq_len"
+        )
+    if q.batch_tokens % q.seq_len:
+        lower = q.batch_tokens // q.seq_len * q.seq_len
+        raise ValueError(
+            f"a batch of {q.batch_tokens} tokens is no whole number of sequences of {q.seq_len}: "
+            f"use {lower} or {lower + q.seq_len} tokens"
+        )
 
 
 def _outer_rule(q: Question, tp: int, pp: int, cp: int, ep: int) -> str | None:
@@ -141,13 +180,15 @@ def _outer_rule(q: Question, tp: int, pp: int, cp: int, ep: int) -> str | None:
 
 
 _RULES = (
-    "layers: they do not divide by PP x chunks",
+    "layers: they do not divide by PP x chunks, with one less at both ends or without",
     "schedule: chunks need a pipeline",
     "batch: a replica's sequences do not divide by the micro-batch",
     "schedule: interleaving needs microbatches in multiples of PP",
     "zero: gathering or scattering for each microbatch of a pipeline",
     "sequence parallelism: nothing to split without TP",
 )
+_MEMORY = "memory: more than the chip's HBM"
+_OVERLAP = "overlap: no traffic of that kind to hide, so the switch changes nothing"
 
 
 def _inner_rules(q: Question, c: dict[str, Any]) -> Any:
@@ -156,7 +197,7 @@ def _inner_rules(q: Question, c: dict[str, Any]) -> Any:
     each = q.batch_tokens // q.seq_len // replicas
     m = each // c["micro_batch"]
     broken = (
-        q.model.n_layers % (c["pp"] * c["chunks"]) > 0,
+        (q.model.n_layers + 2 * _light(q, c)) % (c["pp"] * c["chunks"]) > 0,
         (c["chunks"] > 1) & (c["pp"] == 1),
         each % c["micro_batch"] > 0,
         (c["chunks"] > 1) & (m % c["pp"] > 0),
@@ -169,21 +210,38 @@ def _inner_rules(q: Question, c: dict[str, Any]) -> Any:
     return first
 
 
-def _plan(q: Question, c: dict[str, Any], recompute: str, zero: int, interleaved: bool, sp: bool) -> ParallelPlan:
-    """Arrays of layouts that share the choices that are no numbers, as one plan."""
+def _light(q: Question, c: dict[str, Any]) -> Any:
+    """Where the layers do not divide by PP, so that both ends must hold one less."""
+    return q.model.n_layers % c["pp"] > 0
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Choices that layouts computed together share."""
+
+    recompute: str
+    zero: int
+    interleaved: bool
+    light: bool
+    sequence_parallel: bool
+
+
+def _plan(q: Question, c: dict[str, Any], kind: _Kind) -> ParallelPlan:
+    """Arrays of layouts of one kind, as one plan."""
     return ParallelPlan(
         dp=q.chips // (c["tp"] * c["pp"] * c["cp"]),
         tp=c["tp"],
         pp=c["pp"],
         cp=c["cp"],
         ep=c["ep"],
-        zero=zero,
+        zero=kind.zero,
         virtual_stages=c["chunks"],
         micro_batch=c["micro_batch"],
-        schedule="interleaved" if interleaved else "1f1b",
-        recompute=recompute,
-        attention="unfused" if q.stack.kernel == "unfused" else "flash",
-        sequence_parallel=sp,
+        schedule="interleaved" if kind.interleaved else "1f1b",
+        recompute=kind.recompute,
+        attention=q.stack.attention,
+        sequence_parallel=kind.sequence_parallel,
+        light_ends=kind.light,
     )
 
 
@@ -207,14 +265,77 @@ def _take(c: dict[str, Any], where: Any) -> dict[str, Any]:
     return {name: column[where] for name, column in c.items()}
 
 
-def _groups(c: dict[str, Any]) -> Iterator[tuple[tuple[int, int, bool, bool], Any]]:
-    """Layouts that share recompute, ZeRO stage, interleaving and sequence parallelism: key and their places."""
-    code = ((c["recompute"] * 4 + c["zero"]) * 2 + (c["chunks"] > 1)) * 2 + c["sequence_parallel"]
+def _groups(q: Question, c: dict[str, Any], recomputes: Sequence[str]) -> Iterator[tuple[_Kind, Any]]:
+    """Layouts by kind: the kind and their places."""
+    code = (c["recompute"] * 4 + c["zero"]) * 8 + (c["chunks"] > 1) * 4 + _light(q, c) * 2 + c["sequence_parallel"]
     for value in np.unique(code):
-        rest, sp = divmod(int(value), 2)
-        rest, interleaved = divmod(rest, 2)
-        recompute, zero = divmod(rest, 4)
-        yield (recompute, zero, bool(interleaved), bool(sp)), np.flatnonzero(code == value)
+        number, flags = divmod(int(value), 8)
+        kind = _Kind(recomputes[number // 4], number % 4, flags >= 4, flags % 4 >= 2, flags % 2 == 1)
+        yield kind, np.flatnonzero(code == value)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Layouts of one kind that run under some switches: their axes, seconds and bytes."""
+
+    kind: _Kind
+    stack: Stack
+    columns: dict[str, Any]
+    seconds: Any
+    memory: Any
+
+
+@dataclass
+class _Tally:
+    """What a search has seen: rejections by reason, layouts that run, least memory of those that do not fit."""
+
+    rejected: dict[str, int]
+    found: list[_Found]
+    leanest: float | None = None
+
+    def reject(self, rule: str, n: int) -> None:
+        if n:
+            self.rejected[rule] = self.rejected.get(rule, 0) + n
+
+    @property
+    def seen(self) -> int:
+        return sum(self.rejected.values()) + sum(len(f.memory) for f in self.found)
+
+
+def _stacks(q: Question, space: Space) -> list[Stack]:
+    """The question's stack under each setting of the space's switches. Raises ValueError for a switch without one."""
+    chosen = {name: getattr(space, name) for name in _SWITCHES if getattr(space, name) is not None}
+    if empty := [name for name, values in chosen.items() if not values]:
+        raise ValueError(f"no value of {empty[0]} to search: name some in Space({empty[0]}=…), or leave it out")
+    return [replace(q.stack, **dict(zip(chosen, values, strict=True))) for values in product(*chosen.values())]
+
+
+def _useful(stack: Stack, first: Stack, c: dict[str, Any], q: Question) -> Any:
+    """Where a layout has the traffic that the switches of a stack, other than the first's, are about."""
+    useful = np.ones(len(c["tp"]), bool)
+    if (stack.tp_overlap, stack.tp_backward_overlap) != (first.tp_overlap, first.tp_backward_overlap):
+        useful &= c["tp"] > 1
+    if stack.dp_overlap != first.dp_overlap:
+        useful &= q.chips // (c["tp"] * c["pp"]) > 1
+    return useful
+
+
+def _try(q: Question, c: dict[str, Any], kind: _Kind, stacks: Sequence[Stack], tally: _Tally) -> None:
+    """Memory of layouts of one kind, then the seconds of those that fit, under each stack."""
+    memory = np.broadcast_to(peak_bytes(_job(q, _plan(q, c, kind))), len(c["tp"]))
+    fits = np.flatnonzero(memory <= q.cluster.chip.hbm)
+    if len(fits) < len(memory):
+        tally.reject(_MEMORY, (len(memory) - len(fits)) * len(stacks))
+        least = float(memory[memory > q.cluster.chip.hbm].min())
+        tally.leanest = least if tally.leanest is None else min(least, tally.leanest)
+    c, memory = _take(c, fits), memory[fits]
+    for stack in stacks:
+        useful = np.flatnonzero(_useful(stack, stacks[0], c, q))
+        tally.reject(_OVERLAP, len(memory) - len(useful))
+        if len(useful):
+            some = _take(c, useful)
+            times = np.broadcast_to(seconds(replace(q, stack=stack), _plan(q, some, kind)), len(useful))
+            tally.found.append(_Found(kind, stack, some, times, memory[useful]))
 
 
 def search(q: Question, space: Space | None = None, top: int = 20, progress: bool | None = None) -> Answer:
@@ -224,40 +345,29 @@ def search(q: Question, space: Space | None = None, top: int = 20, progress: boo
     Raises ValueError for a question without layouts to try. Unknown inputs of the stack take their likeliest value.
     """
     started = time.perf_counter()
-    choices = axes(q, space or Space())
-    inner = int(np.prod([len(choices[name]) for name in _AXES[4:]]))
-    rejected: dict[str, int] = {}
+    space = space or Space()
+    choices, stacks = axes(q, space), _stacks(q, space)
+    inner = int(np.prod([len(choices[name]) for name in _AXES[4:]])) * len(stacks)
+    tally = _Tally({}, [])
     outer: list[tuple[int, ...]] = []
     for degrees in product(*(choices[name] for name in _AXES[:4])):
         rule = _outer_rule(q, *degrees)
         if rule:
-            rejected[rule] = rejected.get(rule, 0) + inner
+            tally.reject(rule, inner)
         else:
             outer.append(degrees)
-    total = inner * (sum(rejected.values()) // inner + len(outer))
+    total = tally.seen + inner * len(outer)
     bar = _bar(started, sys.stderr.isatty() if progress is None else progress)
-    kept: list[tuple[dict[str, Any], Any, Any]] = []
     for c in _blocks(choices, outer):
         first = _inner_rules(q, c)
         counts = np.bincount(first, minlength=len(_RULES) + 1)
         for rule, n in zip(_RULES, counts, strict=False):
-            if n:
-                rejected[rule] = rejected.get(rule, 0) + int(n)
+            tally.reject(rule, int(n) * len(stacks))
         c = _take(c, np.flatnonzero(first == len(_RULES)))
-        for (recompute, zero, interleaved, sp), where in _groups(c):
-            some = _take(c, where)
-            job = _job(q, _plan(q, some, choices["recompute"][recompute], zero, interleaved, sp))
-            memory = np.broadcast_to(ledger(job).total, len(where))
-            fits = np.flatnonzero(memory <= q.cluster.chip.hbm)
-            if len(fits) < len(where):
-                rule = "memory: more than the chip's HBM"
-                rejected[rule] = rejected.get(rule, 0) + len(where) - len(fits)
-            if len(fits):
-                some = _take(some, fits)
-                plan = _plan(q, some, choices["recompute"][recompute], zero, interleaved, sp)
-                kept.append((some, seconds(q, plan), memory[fits]))
-        bar(sum(rejected.values()) + sum(len(k[2]) for k in kept), total)
-    return _ranked(q, choices, kept, rejected, top, started)
+        for kind, where in _groups(q, c, choices["recompute"]):
+            _try(q, _take(c, where), kind, stacks, tally)
+        bar(tally.seen, total)
+    return _ranked(q, tally, top, started)
 
 
 def seconds(q: Question, plan: ParallelPlan) -> Any:
@@ -280,60 +390,65 @@ def seconds(q: Question, plan: ParallelPlan) -> Any:
     return sum(step_parts(case, table.constants, spread).values())
 
 
-def _ranked(
-    q: Question,
-    choices: dict[str, tuple[Any, ...]],
-    kept: list[tuple[dict[str, Any], Any, Any]],
-    rejected: dict[str, int],
-    top: int,
-    started: float,
-) -> Answer:
+def _ranked(q: Question, tally: _Tally, top: int, started: float) -> Answer:
     """The answer from the layouts that run."""
-    feasible = sum(len(memory) for _, _, memory in kept)
-    refused = sum(rejected.values())
     best: tuple[Layout, ...] = ()
-    within = 0
-    if feasible:
-        times = np.concatenate([np.broadcast_to(t, len(m)) for _, t, m in kept])
-        memory = np.concatenate([m for _, _, m in kept])
-        columns = {name: np.concatenate([c[name] for c, _, _ in kept]) for name in _AXES}
-        within = int((times <= NEAR * times.min()).sum())
-        order = np.lexsort((memory, times))[:top]
-        best = tuple(_layout(q, choices, _take(columns, i), float(times[i]), float(memory[i])) for i in order)
-    ordered = dict(sorted(rejected.items(), key=lambda item: -item[1]))
-    return Answer(q, best, refused + feasible, feasible, ordered, within, time.perf_counter() - started)
+    feasible = within = 0
+    if tally.found:
+        times, memory = (np.concatenate([getattr(f, name) for f in tally.found]) for name in ("seconds", "memory"))
+        feasible, within = len(times), int((times <= NEAR * times.min()).sum())
+        ends = np.cumsum([len(f.memory) for f in tally.found])
+        picked = []
+        for i in np.lexsort((memory, times))[:top]:
+            place = int(np.searchsorted(ends, i, side="right"))
+            f = tally.found[place]
+            picked.append(_layout(q, f, int(i - ends[place] + len(f.memory))))
+        best = tuple(picked)
+    ordered = dict(sorted(tally.rejected.items(), key=lambda item: -item[1]))
+    spent = time.perf_counter() - started
+    return Answer(q, best, tally.seen, feasible, ordered, within, spent, tally.leanest)
 
 
-def _layout(q: Question, choices: dict[str, tuple[Any, ...]], c: dict[str, Any], step: float, memory: float) -> Layout:
+def _layout(q: Question, f: _Found, i: int) -> Layout:
     """One layout with plain numbers."""
-    numbers = {name: int(c[name]) for name in ("tp", "pp", "cp", "ep", "chunks", "micro_batch")}
-    recompute = choices["recompute"][int(c["recompute"])]
-    plan = _plan(q, numbers, recompute, int(c["zero"]), numbers["chunks"] > 1, bool(c["sequence_parallel"]))
+    plan = _plan(q, {name: int(column[i]) for name, column in f.columns.items()}, f.kind)
+    step, memory = float(f.seconds[i]), float(f.memory[i])
     mfu = q.batch_tokens * flops_per_token(q.model, q.seq_len) / (step * q.chips * q.cluster.chip.flops(q.precision))
     run = None if q.tokens is None else q.tokens / q.batch_tokens * step
     cost = None if run is None or q.price is None else run * q.chips * q.price
-    return Layout(plan, step, memory, float(mfu), None if run is None else run / 86400, cost)
+    return Layout(plan, f.stack, step, memory, float(mfu), None if run is None else run / 86400, cost)
 
 
-def _bar(started: float, shown: bool) -> Callable[[int, int], None]:
-    """A progress bar that appears after a second."""
+def _bar(started: float, shown: bool, what: str = "layouts") -> Callable[[int, int], None]:
+    """A progress bar on standard error that appears after a second and is wiped out at the end."""
+    width = 0
 
     def update(done: int, total: int) -> None:
-        if shown and time.perf_counter() - started > 1:
-            full = int(30 * done / max(total, 1))
-            end = "\n" if done >= total else ""
-            print(f"\r[{'#' * full}{'.' * (30 - full)}] {done:,} of {total:,} layouts{end}", end="", file=sys.stderr)
+        nonlocal width
+        if not shown or not (width or time.perf_counter() - started > 1):
+            return
+        full = int(30 * done / max(total, 1))
+        line = f"[{'#' * full}{'.' * (30 - full)}] {done:,} of {total:,} {what}"
+        width = max(width, len(line))
+        print(f"\r{line:<{width}}", end="", file=sys.stderr, flush=True)
+        if done >= total:
+            print(f"\r{' ' * width}\r", end="", file=sys.stderr, flush=True)
 
     return update
 
 
 def estimate(q: Question, layout: Layout) -> Estimate:
     """The full prediction of one layout: interval, parts and memory."""
-    return step_time(_job(q, layout.plan), q.stack)
+    return step_time(_job(q, layout.plan), layout.stack)
 
 
-def sensitivity(q: Question, space: Space | None = None, factor: float = 2.0) -> dict[str, Answer]:
-    """Answers when one thing moves by a factor: network, links inside the domain, HBM, matmul rate, batch."""
+def sensitivity(
+    q: Question, space: Space | None = None, factor: float = 2.0, progress: bool | None = None
+) -> dict[str, Answer]:
+    """Answers when one thing moves by a factor: network, links inside the domain, HBM, matmul rate, batch, price.
+
+    A halved batch that is no whole number of sequences is left out; price is there when the question has one.
+    """
 
     def levels(which: Iterable[int], by: float) -> Cluster:
         chosen = [i % len(q.cluster.levels) for i in which]
@@ -359,16 +474,32 @@ def sensitivity(q: Question, space: Space | None = None, factor: float = 2.0) ->
         f"batch / {factor:g}": replace(q, batch_tokens=int(q.batch_tokens / factor)),
         f"batch x {factor:g}": replace(q, batch_tokens=int(q.batch_tokens * factor)),
     }
-    return {name: search(asked, space, top=1, progress=False) for name, asked in moved.items()}
+    if q.batch_tokens / factor % q.seq_len:
+        del moved[f"batch / {factor:g}"]
+    if q.price is not None:
+        moved[f"price x {factor:g}"] = replace(q, price=q.price * factor)
+    bar = _bar(time.perf_counter(), sys.stderr.isatty() if progress is None else progress, "questions")
+    found: dict[str, Answer] = {}
+    for name, asked in moved.items():
+        found[name] = search(asked, space, top=1, progress=False)
+        bar(len(found), len(moved))
+    return found
 
 
-def frontier(q: Question, chips: Iterable[int], space: Space | None = None) -> list[Layout]:
+def frontier(
+    q: Question, chips: Iterable[int], space: Space | None = None, progress: bool | None = None
+) -> list[Layout]:
     """Best layout for each number of chips that another beats neither in days nor in USD. Needs tokens and price.
 
     Raises ValueError without them.
     """
     if q.tokens is None or q.price is None:
         raise ValueError("a frontier of days against USD needs tokens and price in the question")
-    found = [a.best[0] for n in chips if (a := search(replace(q, chips=n), space, top=1, progress=False)).best]
+    sizes = list(chips)
+    found: list[Layout] = []
+    bar = _bar(time.perf_counter(), sys.stderr.isatty() if progress is None else progress, "sizes")
+    for i, n in enumerate(sizes):
+        found += search(replace(q, chips=n), space, top=1, progress=False).best
+        bar(i + 1, len(sizes))
     days = [(x.days or 0.0, x.usd or 0.0, x) for x in found]
     return [x for d, u, x in days if not any(d2 <= d and u2 <= u and (d2, u2) != (d, u) for d2, u2, _ in days)]

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from scaling_lib import __main__ as program
 from scaling_lib.hardware import cluster
-from scaling_lib.memory import ledger
+from scaling_lib.job import Job, check
+from scaling_lib.memory import ledger, peak_bytes
 from scaling_lib.model import model
-from scaling_lib.search import Question, Space, estimate, frontier, search, sensitivity
+from scaling_lib.search import WIDE, Question, Space, _bar, estimate, frontier, search, sensitivity
 
 ASKED = Question(model("llama-3-70b"), cluster("dgx-h100"), 512, 512 * 8192, 8192, tokens=15e12, price=2 / 3600)
 SMALL = Space(tp=(1, 4, 8), pp=(1, 4), cp=(1,), chunks=(1, 5), micro_batch=(1, 2), zero=(1, 3))
@@ -39,8 +42,6 @@ def test_batched_and_single_predictions_agree(answer) -> None:  # type: ignore[n
 
 
 def _job(layout):  # type: ignore[no-untyped-def]
-    from scaling_lib.job import Job
-
     return Job(ASKED.model, ASKED.cluster, layout.plan, 512, ASKED.batch_tokens, 8192, recipe=ASKED.recipe)
 
 
@@ -63,8 +64,13 @@ def test_experts_are_laid_out() -> None:
     assert any(x.plan.ep > 1 for x in found.best)
 
 
-def test_slower_hardware_is_never_faster() -> None:
-    moved = {name: a.best[0].seconds for name, a in sensitivity(ASKED, SMALL).items() if a.best}
+@pytest.fixture(scope="module")
+def moved_answers():  # type: ignore[no-untyped-def]
+    return sensitivity(ASKED, SMALL, progress=False)
+
+
+def test_slower_hardware_is_never_faster(moved_answers) -> None:  # type: ignore[no-untyped-def]
+    moved = {name: a.best[0].seconds for name, a in moved_answers.items() if a.best}
     assert moved["matmul rate / 2"] > 1.5 * moved["as asked"]
     assert moved["network bandwidth / 2"] >= moved["as asked"] >= moved["network bandwidth x 2"]
     assert moved["batch x 2"] > moved["as asked"]
@@ -81,17 +87,116 @@ def test_the_frontier_holds_no_beaten_point() -> None:
 def test_impossible_questions_are_explained() -> None:
     with pytest.raises(ValueError, match="holds no sequence"):
         search(replace(ASKED, batch_tokens=100))
+    with pytest.raises(ValueError, match="no whole number of sequences of 8192: use 8192 or 16384 tokens"):
+        search(replace(ASKED, batch_tokens=10_000))
+    with pytest.raises(ValueError, match="chips = 0"):
+        search(replace(ASKED, chips=0))
+    with pytest.raises(ValueError, match="tpu-v5e has 256 chips, 512 asked for"):
+        search(replace(ASKED, cluster=replace(cluster("tpu-v5e"), max_chips=256)))
+    with pytest.raises(ValueError, match=r"no value of dp_overlap to search"):
+        search(ASKED, replace(SMALL, dp_overlap=()))
     nothing = search(replace(ASKED, chips=8), SMALL)
     assert nothing.feasible == 0
     assert "memory: more than the chip's HBM" in nothing.rejected
+    assert nothing.leanest is not None
+    assert nothing.leanest > ASKED.cluster.chip.hbm
+
+
+def test_switches_are_searched_too(answer) -> None:  # type: ignore[no-untyped-def]
+    wide = search(ASKED, replace(SMALL, **{s: getattr(WIDE, s) for s in ("tp_overlap", "dp_overlap")}), top=10_000)
+    assert wide.evaluated == 4 * answer.evaluated
+    assert wide.feasible + sum(wide.rejected.values()) == wide.evaluated
+    assert wide.best[0].seconds == pytest.approx(answer.best[0].seconds)  # to overlap never costs
+    alone = [x for x in wide.best if x.plan.tp == 1]
+    assert {x.stack.tp_overlap for x in alone} == {True}  # nothing to hide: not counted twice
+    assert {x.stack.dp_overlap for x in alone} == {True, False}
+    some = next(x for x in wide.best if not x.stack.dp_overlap and not x.stack.tp_overlap)
+    assert estimate(ASKED, some).seconds == pytest.approx(some.seconds, rel=1e-9)
+    on = next(x for x in wide.best if x.plan == some.plan and x.stack == ASKED.stack)
+    assert on.seconds < some.seconds
+    assert on.memory == some.memory
+
+
+def test_layers_that_do_not_divide_get_light_ends() -> None:
+    meta = Question(model("llama-3-405b"), cluster("dgx-h100"), 16384, 2**24, 8192)
+    found = search(meta, Space(tp=(8,), pp=(14, 16), cp=(1,), micro_batch=(1,), zero=(1,)))
+    best = found.best[0].plan
+    assert (best.pp, best.virtual_stages, best.light_ends) == (16, 8, True)
+    for layout in found.best:
+        assert layout.plan.light_ends is (126 % layout.plan.pp > 0)
+        job = Job(meta.model, meta.cluster, layout.plan, 16384, 2**24, 8192, recipe=meta.recipe)
+        assert check(job) == []  # what the search lets through breaks no rule, even of those that only warn
+        assert layout.memory == pytest.approx(ledger(job).total)
+
+
+def test_peak_is_the_total_of_the_ledger() -> None:
+    plan = replace(search(ASKED, SMALL).best[0].plan, tp=np.array([1, 2, 4, 8]), dp=np.array([512, 256, 128, 64]), pp=1)
+    job = Job(ASKED.model, ASKED.cluster, plan, 512, ASKED.batch_tokens, 8192)
+    assert peak_bytes(job) == pytest.approx(ledger(job).total)
+
+
+def test_the_bar_waits_a_second_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    now = 100.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    bar = _bar(now, True)
+    now += 0.9
+    bar(10, 100)
+    assert shown.getvalue() == ""
+    now += 0.2
+    bar(50, 100)
+    assert "[###############...............] 50 of 100 layouts" in shown.getvalue()
+    bar(100, 100)
+    last = shown.getvalue().split("\r")[-2]
+    assert shown.getvalue().endswith("\r")
+    assert not last.strip()  # wiped out
+    silent = _bar(now - 10, False)
+    silent(1, 2)
+    assert shown.getvalue().count("50 of 100") == 1
+
+
+def test_the_price_moves_only_the_cost(moved_answers) -> None:  # type: ignore[no-untyped-def]
+    asked, dear = moved_answers["as asked"].best[0], moved_answers["price x 2"].best[0]
+    assert (dear.plan, dear.usd) == (asked.plan, pytest.approx(2 * (asked.usd or 0)))
+    odd = replace(ASKED, chips=8, batch_tokens=3 * 8192, price=None)
+    assert not {"price x 2", "batch / 2"} & set(sensitivity(odd, replace(SMALL, tp=(8,))))
+
+
+WORDS = "plan --model llama-3-8b --cluster dgx-h100 --chips 16 --batch-tokens 131072 --seq-len 8192 --tokens 1e12"
 
 
 def test_the_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "plan --model llama-3-8b --cluster dgx-h100 --chips 64 --batch-tokens 1048576 --seq-len 8192 --tokens 1e12"
-    assert program.main([*words.split(), "--json", "--top", "2"]) == 0
+    more = ("--price", "2", "--sensitivity", "--frontier")
+    assert program.main([*WORDS.split(), *more, "--json", "--top", "2"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert {"evaluated", "feasible", "rejected", "seconds", "within_5pct", "best"} <= set(data)
     assert len(data["best"]) == 2
-    assert program.main(words.split()) == 0
-    assert "within 5% of the best" in capsys.readouterr().out
-    assert program.main([*words.replace("dgx-h100", "dgx-h10").split()]) == 2
+    assert data["sensitivity"]["price x 2"]["best"][0]["usd"] == pytest.approx(2 * data["best"][0]["usd"])
+    sizes = [x["chips"] for x in data["frontier"]]
+    assert sizes == sorted(sizes)
+    assert set(sizes) <= {2, 4, 8, 16, 32}
+    assert len(sizes) > 1
+    days = [x["days"] for x in data["frontier"]]
+    assert days == sorted(days, reverse=True)
+
+
+def test_the_command_answers_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main([*WORDS.split(), "--overlap", "--top", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "within 5% of the best" in out
+    assert "overlapped" in out
+    assert program.main([*WORDS.replace("dgx-h100", "dgx-h10").split()]) == 2
+    assert program.main([*WORDS.split(), "--frontier"]) == 2
+    assert "give --tokens and --price too" in capsys.readouterr().err
+
+
+def test_the_command_says_why_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(WORDS.replace("--chips 16", "--chips 1").split()) == 1
+    assert "the leanest needs" in capsys.readouterr().err
+    assert program.main(WORDS.replace("--chips 16", "--chips 61").split()) == 1
+    said = capsys.readouterr()
+    assert "take chips that share factors with the 32 layers, 32 heads and 16 sequences" in said.err
+    assert "step" not in said.out  # no head of an empty table
+    assert program.main(WORDS.replace("131072", "131073").split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1
