@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scaling_lib.questions import NOUNS, TRAP_TOLERANCE, Instance, fill, in_unit, unit_of
 from scaling_lib.units import DAY, HOUR, MINUTE, YEAR, GiB, KiB, MiB, TiB, UnitError, digits
@@ -112,12 +112,14 @@ class Verdict:
 
     kind: "right", "close", "trap", "factor", "ratio", "unit" (not judged: the answer cannot be read or measures
     something else), "partly" or "wrong" (answers that are no number). name: the trap or factor. score: 0 to 1.
+    picture: SVG that belongs to it, empty for none.
     """
 
     kind: str
     message: str
     name: str = ""
     score: float = 0.0
+    picture: str = field(default="", repr=False)
 
     def __bool__(self) -> bool:
         return self.kind == "right"

@@ -46,6 +46,7 @@ def add_parser(subparsers: Any) -> None:
     part = subparsers.add_parser("puzzle", help="build a parallel step on the virtual mesh, and have it checked")
     part.add_argument("name", nargs="?", help="left out: the puzzles are listed")
     part.add_argument("file", nargs="?", type=Path, help="Python file with your `solve`")
+    part.add_argument("--picture", type=Path, help="file for the picture (SVG) of a right solution")
     part.set_defaults(run=_puzzle)
 
     part = subparsers.add_parser("anki", help="the deck of cards (.apkg) and a table (.tsv)")
@@ -112,6 +113,9 @@ def _puzzle(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.file} defines no `solve`: save the puzzle's text there and fill it in")
     verdict = puzzles.check(args.name, own["solve"])
     print(verdict)
+    if args.picture and verdict:
+        args.picture.write_text(verdict.picture, encoding="utf-8")
+        print(f"The picture is in {args.picture}.")
     return 0 if verdict else 1
 
 

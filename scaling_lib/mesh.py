@@ -84,7 +84,7 @@ def einsum(spec: str, *arrays: Shards, name: str = "") -> Shards:
     left = {a for d in cut if d not in kept for a in cut[d]} | set(pending)
     mesh = arrays[0].mesh
     axes, partial = tuple(cut[d] for d in kept), "".join(a for a in mesh.axes if a in left)
-    return Shards(mesh, name, kept, axes, partial, mesh.dtype, Store(mesh, parts, mesh.dtype))
+    return Shards(mesh, name, kept, axes, partial, mesh.dtype, Store(mesh, parts, mesh.dtype, "einsum"))
 
 
 def local(
@@ -118,7 +118,7 @@ def local(
         parts = [np.asarray(r[i] if several else r) for r in results]
         if any(p.ndim != len(dims) or p.shape != parts[0].shape for p in parts):
             raise MeshError(f"the function returns shape {parts[0].shape}, which layout {text!r} does not describe")
-        made.append(Shards(mesh, name, dims, axes, "", mesh.dtype, Store(mesh, parts, mesh.dtype)))
+        made.append(Shards(mesh, name, dims, axes, "", mesh.dtype, Store(mesh, parts, mesh.dtype, "local")))
     return tuple(made) if several else made[0]
 
 

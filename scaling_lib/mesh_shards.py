@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,8 @@ class Mesh:
     live: float = field(default=0.0, repr=False)
     peak: float = field(default=0.0, repr=False)
     current_phase: str = field(default="", repr=False)
+    # told of every array: the operation that made it ("" for a collective), None when it goes
+    watch: Callable[[str | None], None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.shape, self.axes = tuple(self.shape), "".join(self.axes)
@@ -181,17 +183,21 @@ class Mesh:
 class Store:
     """The parts of an array on the devices; the mesh's memory falls when the store is emptied or forgotten."""
 
-    def __init__(self, mesh: Mesh, parts: list[Array], dtype: str) -> None:
+    def __init__(self, mesh: Mesh, parts: list[Array], dtype: str, op: str = "") -> None:
         self.parts = parts
         held = BYTES[dtype] * max((p.size for p in parts), default=0)
         mesh.live += held
         mesh.peak = max(mesh.peak, mesh.live)
+        if mesh.watch:
+            mesh.watch(op)
         self.release = weakref.finalize(self, _forget, weakref.ref(mesh), held)
 
 
 def _forget(mesh: weakref.ref[Mesh], held: float) -> None:
     if (alive := mesh()) is not None:
         alive.live -= held
+        if alive.watch:
+            alive.watch(None)
 
 
 @dataclass(frozen=True, eq=False)

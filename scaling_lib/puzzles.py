@@ -1,7 +1,8 @@
 """Build-it puzzles on the virtual mesh: the solution is kept, the question is the solution with marked cells cut out.
 
-A learner's function is run on several sizes and compared with the kept one: results, bytes sent, memory held, seconds
-of the collectives; for a schedule its makespan and activations. The verdict is one sentence.
+A learner's function is run on every size from the smallest up and compared with the kept one: results and their layout,
+order of moves, bytes sent, memory held, seconds of the collectives; for a schedule its makespan and activations. Wrong
+code is recognised by running the usual mistakes, which stand beside the solution, to find the one that does the same.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import numpy as np
 from scaling_lib import bank
 from scaling_lib.answers import Verdict
 from scaling_lib.catalogue import near
+from scaling_lib.draw_schedule import schedule_svg
+from scaling_lib.draw_trace import Event, trace_svg
+from scaling_lib.mesh import Mesh
 from scaling_lib.questions import QuestionError
 from scaling_lib.schedules import ScheduleError, parse_schedule
-from scaling_lib.simulate import simulate
+from scaling_lib.simulate import Simulation, simulate
 from scaling_lib.units import show
 
 NAMES = (
@@ -31,9 +35,11 @@ NAMES = (
     "one_f_one_b", "interleaved",
 )  # fmt: skip
 SCHEDULES = ("one_f_one_b", "interleaved")
-SIZES = ((2, 1), (4, 3), (3, 2))
-PIPELINES = ((2, 4), (4, 8), (3, 9))
+# from small to large, so that the first size that fails is the smallest
+SIZES = tuple((n, size) for n in (2, 3, 4) for size in (1, 2, 3))
+PIPELINES = tuple((p, p * rounds) for p in (2, 3, 4) for rounds in (1, 2, 3))
 _CUT = re.compile(r"^( *)# cut: (.*)\n(?:.*\n)*?\1# end\n", re.MULTILINE)
+_CHECKER = "\n\n\n# The checker's part"
 
 
 def folder() -> Path:
@@ -59,39 +65,102 @@ def _module(name: str) -> types.ModuleType:
     return module
 
 
+def solution(name: str) -> str:
+    """The kept solution as text, without the checker's part."""
+    text = re.sub(r"# cut: |^ *# end\n", lambda m: "# " if m[0] == "# cut: " else "", source(name), flags=re.MULTILINE)
+    return text.partition(_CHECKER)[0].rstrip() + "\n"
+
+
+def mistakes(name: str) -> tuple[tuple[str, str], ...]:
+    """Names and sentences of the usual mistakes of a puzzle."""
+    source(name)
+    return tuple((what, why) for what, why, _ in _module(name).MISTAKES)
+
+
 def question(name: str) -> str:
     """The puzzle as text: the task, and the solution with its marked cells cut out and their hints left."""
     text = _CUT.sub(lambda m: f"{m[1]}# YOUR TURN: {m[2]}\n{m[1]}raise NotImplementedError\n", source(name))
-    return text.partition("\n\ndef case(")[0].rstrip() + "\n"
+    return text.partition(_CHECKER)[0].rstrip() + "\n"
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a run took. sent, held: bytes of the busiest device. seconds: of the collectives, 0 without a cluster."""
+class Run:
+    """What a function did on one case.
 
-    sent: float
-    held: float
-    seconds: float
+    results: whole arrays. layouts: how they were cut. sent, held: bytes of the busiest device. seconds: of the
+    collectives, 0 without a cluster. trace: every move. error: "type: message" when it stopped, and nothing else holds.
+    """
+
+    results: tuple[np.ndarray, ...] = ()
+    layouts: tuple[str, ...] = ()
+    sent: float = 0.0
+    held: float = 0.0
+    seconds: float = 0.0
+    trace: tuple[Event, ...] = ()
+    error: str = ""
+
+    def like(self, other: Run) -> bool:
+        """Whether two runs cannot be told apart, but for the order of their moves."""
+        return (
+            (self.error, self.layouts) == (other.error, other.layouts)
+            and all(map(_same, self.results, other.results))
+            and all(map(math.isclose, (self.sent, self.held, self.seconds), (other.sent, other.held, other.seconds)))
+        )
 
 
-def _run(
-    name: str, solve: Callable[..., Any], n: int, size: int
-) -> tuple[list[np.ndarray], tuple[np.ndarray, ...], Budget]:
-    """Results of a function on one case, what they should be, and what it took."""
-    mesh, arguments, wanted = _module(name).case(n, size, np.random.default_rng(n * 100 + size))
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-7, atol=1e-9)
+
+
+def _watch(mesh: Mesh) -> list[Event]:
+    """Have a mesh write down every move from now on."""
+    events: list[Event] = []
+    counted = len(mesh.log)
+
+    def note(op: str | None) -> None:
+        nonlocal counted
+        fresh = mesh.log[counted:]
+        counted = len(mesh.log)
+        if op is None:
+            events.append(Event("free", "", mesh.live))
+        elif fresh:
+            events.append(Event("network", f"{fresh[-1].op} {fresh[-1].axes}", mesh.live))
+        else:
+            events.append(Event(op or "local", "", mesh.live))
+
+    mesh.watch = note
+    return events
+
+
+def wanted(name: str, n: int, size: int) -> tuple[np.ndarray, ...]:
+    """The results that a puzzle on the mesh must give on one case, computed on whole arrays."""
+    right: tuple[np.ndarray, ...] = _module(name).case(n, size, np.random.default_rng(n * 100 + size))[2]
+    return right
+
+
+def run(name: str, solve: Callable[..., Any], n: int, size: int) -> Run:
+    """What a function does on one case of a puzzle on the mesh."""
+    mesh, arguments, _ = _module(name).case(n, size, np.random.default_rng(n * 100 + size))
     before = len(mesh.log)
     mesh.peak = start = mesh.live
-    found = solve(*arguments)
-    results = [r.whole() for r in (found if isinstance(found, (tuple, list)) else (found,))]
+    events = _watch(mesh)
+    try:
+        found = solve(*arguments)
+        outputs = found if isinstance(found, (tuple, list)) else (found,)
+        results = tuple(r.whole() for r in outputs)
+    except Exception as error:  # whatever the learner's code does wrong is their verdict
+        return Run(error=f"{type(error).__name__}: {error}")
+    mesh.watch = None
+    trace = tuple(Event(e.kind, e.label, e.held - start) for e in events)
     del mesh.log[:before]
     seconds = mesh.seconds() if mesh.cluster else 0.0
-    return results, wanted, Budget(mesh.sent(), mesh.peak - start, seconds)
+    return Run(results, tuple(r.layout for r in outputs), mesh.sent(), mesh.peak - start, seconds, trace)
 
 
 def check(name: str, solve: Callable[..., Any], sizes: Sequence[tuple[int, int]] | None = None) -> Verdict:
-    """Verdict on a learner's function, in one sentence.
+    """Verdict on a learner's function; the picture of what it does when it is right.
 
-    sizes: (devices, size) of the cases, or (stages, microbatches) of a schedule.
+    sizes: (devices, size) of the cases, or (stages, microbatches) of a schedule; all of SIZES or PIPELINES when None.
     """
     source(name)
     if not callable(solve):
@@ -101,28 +170,70 @@ def check(name: str, solve: Callable[..., Any], sizes: Sequence[tuple[int, int]]
         wrong = judge(name, solve, n, size)
         if wrong is not None:  # a verdict that is not "right" is false
             return wrong
-    return Verdict("right", "Right: results, bytes, memory and time are those of the kept solution.", score=1.0)
+    message = "Right at every size: results, bytes, memory and time are those of the kept solution."
+    return Verdict("right", message, score=1.0, picture=picture(name, solve))
+
+
+def picture(name: str, solve: Callable[..., Any]) -> str:
+    """Timeline above memory, as SVG: of a schedule for 4 stages and 8 microbatches, else of a run on 4 devices."""
+    if name in SCHEDULES:
+        return schedule_svg(simulate(parse_schedule(solve(4, 8), name.replace("_", " "))))
+    return trace_svg(name.replace("_", " "), run(name, solve, 4, 2).trace)
+
+
+def _told(wrong: Verdict, mistakes: Sequence[tuple[bool, str, str]]) -> Verdict:
+    """The verdict with the name and sentence of the usual mistake that does the same, where there is one.
+
+    mistakes: those that do, each with whether it does so move by move; such a one is preferred.
+    """
+    if wrong.name == NotImplementedError.__name__:
+        return Verdict("wrong", "The marked cells are not filled in yet.", wrong.name)
+    if not mistakes:
+        return wrong
+    _, name, why = max(mistakes, key=lambda m: m[0])
+    return Verdict("trap", f"Not yet: {why} ({wrong.message}.)", name, wrong.score)
+
+
+@cache
+def _kept(name: str, n: int, size: int) -> Run:
+    """The kept solution on one case: the budgets."""
+    return run(name, _module(name).solve, n, size)
 
 
 def _judge_mesh(name: str, solve: Callable[..., Any], n: int, size: int) -> Verdict | None:
     """What is wrong with a function on one mesh; None when nothing is."""
-    at = f"On {n} devices"
-    _, _, budget = _run(name, _module(name).solve, n, size)
-    try:
-        results, wanted, took = _run(name, solve, n, size)
-    except Exception as error:  # whatever the learner's code does wrong is their verdict
-        return Verdict("wrong", f"{at} it stops with {type(error).__name__}: {error}", type(error).__name__)
-    if len(results) != len(wanted):
-        return Verdict("wrong", f"{at} it returns {len(results)} arrays, {len(wanted)} are wanted", "count")
-    for i, (found, right) in enumerate(zip(results, wanted, strict=True)):
-        if found.shape != right.shape:
-            return Verdict("wrong", f"{at} result {i} has shape {found.shape}, not {right.shape}", "shape")
-        if not np.allclose(found, right, rtol=1e-7, atol=1e-9):
-            return Verdict("wrong", f"{at} result {i} is {_slip(found, right, n)}", "numbers")
+    module = _module(name)
+    own, kept = run(name, solve, n, size), _kept(name, n, size)
+    wrong = _difference(own, kept, wanted(name, n, size), f"On {n} devices", n, getattr(module, "order", None))
+    if wrong is None:
+        return None
+    runs = [(run(name, f, n, size), what, why) for what, why, f in module.MISTAKES]
+    return _told(wrong, [(other.trace == own.trace, what, why) for other, what, why in runs if other.like(own)])
+
+
+def _difference(
+    own: Run, kept: Run, right: Sequence[np.ndarray], at: str, n: int, order: Callable[[Any], str] | None
+) -> Verdict | None:
+    """How a run differs from what is wanted: results first, then their layout, the order of moves, and the budgets."""
+    if own.error:
+        return Verdict("wrong", f"{at} it stops with {own.error}", own.error.partition(":")[0])
+    if len(own.results) != len(right):
+        return Verdict("wrong", f"{at} it returns {len(own.results)} arrays, {len(right)} are wanted", "count")
+    for i, (found, good) in enumerate(zip(own.results, right, strict=True)):
+        if found.shape != good.shape:
+            return Verdict("wrong", f"{at} result {i} has shape {found.shape}, not {good.shape}", "shape")
+        if not _same(found, good):
+            return Verdict("wrong", f"{at} result {i} is {_slip(found, good, n)}", "numbers")
+    for i, (layout, cut) in enumerate(zip(own.layouts, kept.layouts, strict=True)):
+        if layout != cut:
+            return Verdict("wrong", f"{at} the numbers are right, but result {i} is {layout}, not {cut}", "layout", 0.5)
+    late = order([(e.kind, e.label) for e in own.trace]) if order else ""
+    if late:
+        return Verdict("factor", f"{at} the results are right, but {late}", "order", 0.5)
     for what, mine, most, unit in (
-        ("sends", took.sent, budget.sent, "B"),
-        ("holds", took.held, budget.held, "B"),
-        ("takes", took.seconds, budget.seconds, "s"),
+        ("sends", own.sent, kept.sent, "B"),
+        ("holds", own.held, kept.held, "B"),
+        ("takes", own.seconds, kept.seconds, "s"),
     ):
         if mine > most * (1 + 1e-9):
             more = f"{mine / most:.3g} times as much" if most else "where nothing is needed"
@@ -143,16 +254,49 @@ def _slip(found: np.ndarray, right: np.ndarray, n: int) -> str:
     return f"wrong in {np.mean(~np.isclose(found, right)):.0%} of its elements"
 
 
+def _simulated(solve: Callable[..., Any], p: int, m: int) -> Simulation | str:
+    """A schedule as it runs, or "type: message" of what stopped it."""
+    try:
+        return simulate(parse_schedule(str(solve(p, m))))
+    except Exception as error:  # whatever the learner's code does wrong is their verdict
+        return f"{type(error).__name__}: {error}"
+
+
+def _alike(own: Simulation | str, other: Simulation | str) -> bool:
+    """Whether two schedules, or two errors, are the same."""
+    if isinstance(own, str) or isinstance(other, str):
+        return own == other
+    return own.schedule.order == other.schedule.order or (
+        (own.makespan, own.peak_activations, own.schedule.n_stages, own.schedule.placement)
+        == (other.makespan, other.peak_activations, other.schedule.n_stages, other.schedule.placement)
+    )
+
+
 def _judge_schedule(name: str, solve: Callable[..., Any], p: int, m: int) -> Verdict | None:
     """What is wrong with a schedule as text; None when nothing is."""
+    module = _module(name)
+    own, kept = _simulated(solve, p, m), simulate(parse_schedule(module.solve(p, m)))
+    wrong = _slower(own, kept, p, m)
+    if wrong is None:
+        return None
+    large = _simulated(solve, *PIPELINES[-1])  # small schedules of different makers coincide
+    return _told(
+        wrong,
+        [
+            (_alike(_simulated(f, *PIPELINES[-1]), large), what, why)
+            for what, why, f in module.MISTAKES
+            if _alike(_simulated(f, p, m), own)
+        ],
+    )
+
+
+def _slower(own: Simulation | str, kept: Simulation, p: int, m: int) -> Verdict | None:
+    """How a schedule differs from what is wanted: whether it runs, its size, its makespan, what its devices hold."""
     at = f"For {p} stages and {m} microbatches"
-    kept = simulate(parse_schedule(_module(name).solve(p, m)))
-    try:
-        own = simulate(parse_schedule(str(solve(p, m))))
-    except ScheduleError as error:
-        return Verdict("wrong", f"{at}: {error}", "ScheduleError")
-    except Exception as error:
-        return Verdict("wrong", f"{at} it stops with {type(error).__name__}: {error}", type(error).__name__)
+    if isinstance(own, str):
+        kind, _, why = own.partition(": ")
+        said = f"{at}: {why}" if kind == ScheduleError.__name__ else f"{at} it stops with {own}"
+        return Verdict("wrong", said, kind)
     if (len(own.busy), own.schedule.n_microbatches, own.schedule.n_stages) != (p, m, kept.schedule.n_stages):
         what = f"{len(own.busy)} devices, {own.schedule.n_stages} stages, {own.schedule.n_microbatches} microbatches"
         return Verdict("wrong", f"{at} it has {what}", "size")

@@ -192,7 +192,7 @@ def _estimate(asked: Instance, answer: Any) -> Verdict:
         " Your interval holds it." if low <= truth <= high else " It lies outside your 90% interval."
     )  # fmt: skip
     score = max(0.0, 1 - error)
-    said = f"{asked.answer_text}; you were off by a factor of {10**error:.2g}."
+    said = f"{asked.answer_text}; you were off by a factor of {10 ** min(error, 99):.2g}."  # more is no float
     if error <= math.log10(2):
         return Verdict("right", f"Good estimate: {said}{held}", score=score)
     if exact.kind == "trap":

@@ -93,6 +93,7 @@ def _after(asked: Instance) -> str:
 
 
 def verdict_html(verdict: Verdict) -> str:
-    """A verdict as one paragraph, announced to readers who hear the page."""
+    """A verdict as one paragraph, announced to readers who hear the page, and its picture if it has one."""
     mark = {"right": "✓", "close": "≈", "partly": "≈", "unit": "?"}.get(verdict.kind, "✗")
-    return f'<p class="verdict verdict-{verdict.kind}" role="status">{mark} {prose(verdict.message)}</p>'
+    said = f'<p class="verdict verdict-{verdict.kind}" role="status">{mark} {prose(verdict.message)}</p>'
+    return said + verdict.picture

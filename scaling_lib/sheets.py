@@ -223,6 +223,30 @@ def solution_source(stem: str) -> str:
     return "\n".join(parts)
 
 
+def puzzles_source(solved: bool) -> str:
+    """MyST source of the puzzles' notebook, or of their solutions: task, code, verdict with its picture."""
+    from scaling_lib import puzzles  # needs numpy, which the rest of this module does without
+
+    intro = (
+        "The kept solutions, each with its timeline above its memory, and what people often write instead."
+        if solved
+        else "Fill in what is marked YOUR TURN and run the cell below it. Right code is shown as a timeline above the "
+        "memory it holds; wrong code is told why. The same in a terminal: `python -m scaling_lib puzzle`."
+    )
+    parts = [
+        _HEAD,
+        f"# {'Solutions of the puzzles' if solved else 'Puzzles'}\n\nMade from `exercises/puzzles`. {intro}\n",
+        _cell("from scaling_lib.puzzles import check"),
+    ]
+    for name in puzzles.NAMES:
+        text = puzzles.solution(name) if solved else puzzles.question(name)
+        _, task, code = text.split('"""', 2)
+        parts += [f"## {name}\n\n{task.strip()}\n", _cell(code.strip()), _cell(f'check("{name}", solve)')]
+        if solved:
+            parts.append("\n".join(f"- *{what}*: {why}" for what, why in puzzles.mistakes(name)) + "\n")
+    return "\n".join(parts)
+
+
 def drills_source() -> str:
     """MyST source of the notebook of drills: choose a chapter, get new numbers, answer, see the verdict."""
     return "\n".join([
@@ -249,4 +273,5 @@ def sources() -> dict[str, str]:
     stems = list(dict.fromkeys(q.stem for q in quiz.items()))
     files = {f"{stem}.md": sheet_source(stem) for stem in stems}
     files |= {f"solutions/{stem}.md": solution_source(stem) for stem in stems}
+    files |= {"puzzles.md": puzzles_source(False), "solutions/puzzles.md": puzzles_source(True)}
     return {**files, "drills.md": drills_source(), "mock_interview.md": mock_source()}

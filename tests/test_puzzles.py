@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from scaling_lib import collectives, pp, puzzles
 from scaling_lib.__main__ import main
-from scaling_lib.mesh import all_gather, all_reduce, einsum, keep, local
+from scaling_lib.draw_trace import trace_svg
+from scaling_lib.mesh import all_gather, local
 from scaling_lib.questions import QuestionError
 from scaling_lib.schedules import parse_schedule
 from scaling_lib.simulate import simulate
@@ -26,19 +28,72 @@ def kept(name: str) -> Any:
 
 @pytest.mark.parametrize("name", MESH)
 @settings(deadline=None, max_examples=8)
-@given(n=st.integers(2, 5), size=st.integers(1, 4))
+@given(n=st.integers(2, 4), size=st.integers(1, 4))
 def test_kept_solutions_are_right_on_any_size(name: str, n: int, size: int) -> None:
-    results, wanted, budget = puzzles._run(name, kept(name).solve, n, size)
-    for found, right in zip(results, wanted, strict=True):
+    kept_run = puzzles.run(name, kept(name).solve, n, size)
+    for found, right in zip(kept_run.results, puzzles.wanted(name, n, size), strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-8, atol=1e-10)
-    assert budget.sent > 0
+    assert kept_run.sent > 0
     assert puzzles.check(name, kept(name).solve, [(n, size)])
+
+
+ALL_MISTAKES = [(name, *row) for name in puzzles.NAMES for row in kept(name).MISTAKES]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "why", "wrong"), ALL_MISTAKES, ids=[f"{name}-{what}" for name, what, _, _ in ALL_MISTAKES]
+)
+def test_a_usual_mistake_is_told_in_one_sentence(name: str, what: str, why: str, wrong: Any) -> None:
+    verdict = puzzles.check(name, lambda *given: wrong(*given))
+    assert (verdict.kind, verdict.name) == ("trap", what)
+    assert verdict.message.startswith(f"Not yet: {why}")
+    assert re.fullmatch(r"[^.]+\.", why), "one sentence"
+
+
+@pytest.mark.parametrize("name", puzzles.NAMES)
+def test_each_puzzle_knows_five_mistakes(name: str) -> None:
+    assert len(puzzles.mistakes(name)) >= 5
+    assert len({what for what, _ in puzzles.mistakes(name)}) == len(puzzles.mistakes(name))
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    row=st.sampled_from([row for row in ALL_MISTAKES if row[0] in MESH]),
+    n=st.integers(3, 4), size=st.integers(2, 4),
+)  # fmt: skip
+def test_a_mistake_is_refused_on_any_size(row: tuple[str, str, str, Any], n: int, size: int) -> None:
+    name, _, _, wrong = row
+    assert not puzzles.check(name, wrong, [(n, size)])
+
+
+@pytest.mark.parametrize("name", puzzles.NAMES)
+def test_success_is_shown_as_a_timeline_above_memory(name: str) -> None:
+    picture = puzzles.check(name, kept(name).solve).picture
+    assert picture.count("<rect") >= 3
+    assert picture.count("<path") >= 1
+    assert "hold" in picture
+    assert picture == puzzles.picture(name, kept(name).solve), "two pictures differ"
+    wrong = puzzles.check(name, kept(name).MISTAKES[0][2])
+    assert wrong.picture == ""
+
+
+def test_the_picture_shows_prefetch_and_what_is_held() -> None:
+    trace = puzzles.run("fsdp_prefetch", kept("fsdp_prefetch").solve, 4, 2).trace
+    moves = [e for e in trace if e.kind != "free"]
+    assert "".join(e.kind[0] for e in moves) == "nn" + "en" * 3 + "ee"
+    layer = 2 * (4 * 2) ** 2  # bytes of a gathered weight
+    assert 2 * layer < max(e.held for e in moves) < 3 * layer
+    picture = trace_svg("prefetch", trace)
+    assert picture.count("matmul</title>") == picture.count("all-gather X</title>") == 5
+    assert "At most" in picture
+    with pytest.raises(ValueError, match="no move"):
+        trace_svg("nothing", [])
 
 
 @settings(deadline=None, max_examples=10)
 @given(n=st.integers(2, 6), size=st.integers(1, 5))
 def test_budgets_are_the_closed_forms(n: int, size: int) -> None:
-    sent = {name: puzzles._run(name, kept(name).solve, n, size)[2].sent for name in MESH}
+    sent = {name: puzzles.run(name, kept(name).solve, n, size).sent for name in MESH}
     assert sent["ring_all_reduce"] == pytest.approx(collectives.sent_bytes("all_reduce", 2 * n * size, n))
     assert sent["dp_step"] <= 3 * collectives.sent_bytes("all_reduce", 2 * (size**2 + n), n)
     assert sent["fsdp_prefetch"] == pytest.approx(5 * collectives.sent_bytes("all_gather", 2 * (n * size) ** 2, n))
@@ -66,53 +121,26 @@ def test_a_question_keeps_the_task_and_cuts_the_solution(name: str) -> None:
     assert source.count("# end") == cuts
     assert "# cut:" not in text
     assert "def case" not in text
+    assert "MISTAKES" not in text
+    assert "MISTAKES" not in puzzles.solution(name)
+    assert "# cut" not in puzzles.solution(name)
     module: dict[str, Any] = {}
     exec(compile(text, name, "exec"), module)  # it is a program
     verdict = puzzles.check(name, module["solve"])
     assert (verdict.kind, verdict.name) == ("wrong", "NotImplementedError")
 
 
-def test_unreduced_gradients_are_told() -> None:
-    verdict = puzzles.check("hierarchical_all_reduce", lambda g: g)
-    assert verdict.kind == "wrong"
-    assert "partial sums" in verdict.message
-
-
-def test_a_flat_all_reduce_sends_more_between_nodes() -> None:
-    both = puzzles.check("hierarchical_all_reduce", lambda g: all_reduce(all_reduce(g, "Z"), "X"))
-    assert (both.kind, both.name) == ("factor", "sends")
-
-
-def test_gathering_all_layers_at_once_holds_too_much() -> None:
-    def greedy(x: Any, weights: list[Any]) -> Any:
-        ready = [all_gather(w, "D") for w in weights]
-        for w in ready:
-            x = kept("fsdp_prefetch")._renamed(einsum("B D, D E -> B E", x, w))
-        return x
-
-    verdict = puzzles.check("fsdp_prefetch", greedy)
-    assert (verdict.kind, verdict.name) == ("factor", "holds")
-    assert "the results are right" in verdict.message
-
-
-def test_an_update_everywhere_is_not_zero() -> None:
-    def whole(weight: Any, gradient: Any, momentum: Any) -> Any:
-        g, m = all_reduce(gradient), all_gather(momentum, "D")
-        m = local(lambda a, b: 0.9 * a + b, m, g)
-        return local(lambda w, a: w - 0.1 * a, weight, m), keep(m, "D", "X")
-
-    verdict = puzzles.check("zero1_step", whole)
-    assert verdict.kind == "factor"
-    assert verdict.name in ("sends", "holds")
-
-
-def test_an_average_for_a_sum_is_recognised() -> None:
-    def averaged(x: Any, weights: Any, d_out: Any) -> Any:
-        return [local(lambda a, n=g.mesh.size: a / n, g) for g in kept("dp_step").solve(x, weights, d_out)]
-
-    verdict = puzzles.check("dp_step", averaged)
-    assert "times 0.5" in verdict.message
-    assert "average for a sum" in verdict.message
+def test_what_no_known_mistake_does_is_still_told() -> None:
+    scaled = puzzles.check("dp_step", lambda *a: [local(lambda g: 3 * g, r) for r in kept("dp_step").solve(*a)])
+    assert (scaled.kind, scaled.name) == ("wrong", "numbers")
+    assert "times 3" in scaled.message
+    noisy = puzzles.check("sequence_parallel", lambda *a: local(np.tanh, kept("sequence_parallel").solve(*a)))
+    assert "of its elements" in noisy.message
+    block = kept("sequence_parallel").solve
+    thrice = puzzles.check("sequence_parallel", lambda x, a, b: [all_gather(x, "D"), block(x, a, b)][1])
+    assert (thrice.kind, thrice.name) == ("factor", "sends")
+    held = puzzles.check("zero1_step", lambda w, g, m: [local(np.copy, w), kept("zero1_step").solve(w, g, m)][1])
+    assert (held.kind, held.name) == ("factor", "holds")
 
 
 def test_slow_hungry_and_illegal_schedules_are_told() -> None:
@@ -123,12 +151,16 @@ def test_slow_hungry_and_illegal_schedules_are_told() -> None:
         return "\n".join(",".join(f"{r}{k}{i}" for i in range(m) for k in "FB") for r in range(p))
 
     hungry, slow = puzzles.check("one_f_one_b", gpipe), puzzles.check("one_f_one_b", one_by_one)
-    assert (hungry.kind, hungry.name) == ("factor", "memory")
-    assert (slow.kind, slow.name) == ("factor", "time")
+    assert hungry.name == "all forwards first"
+    assert "device 1 holds 2 microbatches, 1 suffice" in hungry.message
+    assert slow.name == "no warm-up"
+    assert "takes 12 slots, 9 suffice" in slow.message
     assert puzzles.check("one_f_one_b", lambda p, m: "0B0").kind == "wrong"
     assert puzzles.check("one_f_one_b", lambda p, m: 3).kind == "wrong"
     assert puzzles.check("one_f_one_b", lambda p, m: gpipe(p, m + 1)).name == "size"
     assert puzzles.check("interleaved", gpipe).name == "size"
+    swapped = puzzles.check("one_f_one_b", lambda p, m: gpipe(p, m) if p > 2 else kept("one_f_one_b").solve(p, m))
+    assert "For 3 stages and 3 microbatches" in swapped.message
 
 
 def test_what_is_no_function_or_no_puzzle_is_refused() -> None:
@@ -146,7 +178,8 @@ def test_the_command_shows_and_checks(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "YOUR TURN" in capsys.readouterr().out
     own = tmp_path / "own.py"
     own.write_text(puzzles.source("sequence_parallel"))
-    assert main(["puzzle", "sequence_parallel", str(own)]) == 0
+    assert main(["puzzle", "sequence_parallel", str(own), "--picture", str(tmp_path / "own.svg")]) == 0
+    assert (tmp_path / "own.svg").read_text().startswith("<svg")
     own.write_text("solve = 1 +")
     assert main(["puzzle", "sequence_parallel", str(own)]) == 2
     own.write_text("x = 1")

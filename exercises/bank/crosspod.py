@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling_lib import cluster, crosspod
+from scaling_lib import cluster, crosspod, model, n_params
 from scaling_lib.claims import claim
+from scaling_lib.model import n_active_params
+from scaling_lib.precision import BYTES
 from scaling_lib.questions import Option, Point, Question, Trap
+from scaling_lib.roofline import Times
 
 PODS = (
     "tpu-v4",
@@ -20,6 +23,11 @@ PODS = (
     "gb300-nvl72",
     "mi300x-8",
 )
+
+
+def _cap(have: float, need: float) -> float:
+    """Share of the peak under DP: forward sends nothing, backward waits. In units of forward compute for a token."""
+    return float(Times(have, 0.0, 2 * have, 2 * need).mfu_cap)
 
 
 def _pod(p: Any) -> dict[str, Any]:
@@ -42,10 +50,55 @@ def _pod(p: Any) -> dict[str, Any]:
         "limit": p.batch / need,
         "limit_chips": p.batch / need * size,
         "limit_chip": p.batch / need / size,
-        "share": min(1.0, p.batch / p.pods / need),
+        "share": _cap(p.batch / p.pods, need),
         "batch_pod": p.batch / p.pods,
-        "share_whole": p.batch / need,
-        "share_chip": p.batch / p.pods / size / need,
+        "wait": need / (p.batch / p.pods),
+        "both_passes": p.batch / p.pods / need,
+        "share_chip": _cap(p.batch / p.pods / size, need),
+    }
+
+
+def _sync(p: Any) -> dict[str, Any]:
+    m, c = model(p.model), cluster(p.cluster)
+    size, outer = c.levels[-2].size or 1, c.levels[-1].chip_egress()
+    gradients = n_params(m) * BYTES["bf16"]
+    seconds = 2 * gradients / (size * outer)
+    return {
+        "params": n_params(m),
+        "size": size,
+        "outer": outer,
+        "gradients": gradients,
+        "seconds": seconds,
+        "once": seconds / 2,
+        "fp32": seconds * 2,
+        "one_chip": seconds * size,
+    }
+
+
+def _sites(p: Any) -> dict[str, Any]:
+    gradients = n_params(model(p.model)) * BYTES["bf16"]
+    seconds = gradients / (p.gbits * 1e9 / 8)
+    return {
+        "params": n_params(model(p.model)),
+        "gradients": gradients,
+        "seconds": seconds,
+        "bits": seconds / 8,
+        "ring": seconds * 2,
+        "fp32": seconds * 4,
+    }
+
+
+def _sparse(p: Any) -> dict[str, Any]:
+    m, c = model(p.model), cluster(p.cluster)
+    dense = crosspod.critical_pod_tokens(c.chip.flops("bf16"), c.levels[-1].chip_egress())
+    ratio = n_params(m) / n_active_params(m)
+    return {
+        "params": n_params(m),
+        "active": n_active_params(m),
+        "ratio": ratio,
+        "dense": dense,
+        "need": dense * ratio,
+        "upside": dense / ratio,
     }
 
 
@@ -158,7 +211,11 @@ QUESTIONS = (
         "numeric",
         "{batch} tokens over {pods} pods of {cluster:cluster}, data parallel between pods. What share of the peak can the outer network "
         "sustain at most?",
-        ("Tokens per pod against the threshold.", "(B/pods)/(C/W).", "{batch_pod:token/pod} against {need:token/pod}."),
+        (
+            "Which pass waits, and how much longer does it take below the threshold?",
+            "Forward 1, backward 2 times (C/W)/(B/pods): 3 / (1 + 2 (C/W)/(B/pods)).",
+            "{batch_pod:token/pod} against {need:token/pod}.",
+        ),
         canonical={**CANON, "cluster": "dgx-h100", "batch": 16777216, "pods": 2048},
         draw={
             "cluster": ("dgx-h100", "dgx-b200", "mi300x-8"),
@@ -168,10 +225,17 @@ QUESTIONS = (
         derive=_pod,
         answer="share",
         unit="%",
-        traps=(Trap("tokens per chip", "share_chip", "the threshold {need} is per pod."),),
-        steps={"compare": "{batch_pod:token/pod} against {need:token/pod}.", "knob": "Their ratio."},
+        traps=(
+            Trap("forward waits too", "both_passes", "under DP forward sends nothing; only backward waits."),
+            Trap("tokens per chip", "share_chip", "the threshold {need} is per pod."),
+        ),
+        steps={
+            "flops": "Call forward 1, then backward is 2.",
+            "compare": "{batch_pod:token/pod} against {need:token/pod}: backward takes {wait} times its compute.",
+            "knob": "3 / (1 + 2 x {wait}).",
+        },
         tags=("mfu",),
-        book="16777216 / 2048 / crosspod.critical_pod_tokens(h100_peak, nic_egress)",
+        book="3 / (1 + 2 * crosspod.critical_pod_tokens(h100_peak, nic_egress) / (16777216 / 2048))",
     ),
     Question(
         "crosspod.bigger_pod",
@@ -350,5 +414,97 @@ QUESTIONS = (
         difficulty=1,
         minutes=2,
         tags=("code",),
+    ),
+    Question(
+        "crosspod.sync_time",
+        "numeric",
+        "Pods of {cluster:cluster}, {size} chips each, hold one replica of {model:model} ({params:Gparam}) each. How many seconds does the bf16 "
+        "gradient all-reduce between pods take if nothing hides it (many pods)?",
+        (
+            "Each chip reduces its own share.",
+            "2 x 2N / (chips of a pod x W).",
+            "{gradients:GB}, {size} chips, {outer:B/s} each.",
+        ),
+        canonical={"cluster": "gb200-nvl72", "model": "llama-3-70b"},
+        draw={
+            "cluster": ("gb200-nvl72", "gb300-nvl72", "tpu-v6e", "tpu-v5p"),
+            "model": ("llama-2-13b", "llama-3-70b", "llama-3-405b"),
+        },
+        derive=_sync,
+        answer="seconds",
+        unit="s",
+        traps=(
+            Trap("sent once", "once", "an all-reduce among many sends everything twice."),
+            Trap("fp32", "fp32", "bf16 gradients have 2 bytes."),
+            Trap("one chip's network", "one_chip", "the {size} chips of a pod send side by side, each its own share."),
+        ),
+        steps={
+            "bytes": "2 x {gradients:GB} leave a pod.",
+            "rates": "{size} chips of {outer:B/s}.",
+        },
+        follow_ups=("How long must backward take to hide it?",),
+        importance=4,
+        tags=("comms",),
+        book="2 * 2 * n_params(llama) / (72 * cluster('gb200-nvl72').levels[-1].egress)",
+    ),
+    Question(
+        "crosspod.two_sites",
+        "numeric",
+        "Two sites train {model:model} ({params:Gparam}) with data parallelism between them, over {gbits} Gb/s in each direction. How many seconds "
+        "does one exchange of bf16 gradients take?",
+        (
+            "What must cross when only two take part?",
+            "2N bytes each way; Gb/s over 8.",
+            "{gradients:GB} at {gbits}/8 GB/s.",
+        ),
+        canonical={"model": "llama-3-70b", "gbits": 800},
+        draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "gbits": (100, 400, 800, 1600, 3200)},
+        derive=_sites,
+        answer="seconds",
+        unit="s",
+        traps=(
+            Trap("bits for bytes", "bits", "{gbits} Gb/s are an eighth of that in GB/s."),
+            Trap("the limit of many", "ring", "among n an all-reduce sends 2(n-1)/n of the gradients: for two sites once, not twice."),
+            Trap("fp32, sent twice", "fp32", "bf16 gradients have 2 bytes, and two sites exchange them once."),
+        ),
+        steps={
+            "bytes": "{gradients:GB} cross each way.",
+            "rates": "{gbits}/8 GB/s.",
+        },
+        follow_ups=("What does it cost to exchange only every tenth step?",),
+        difficulty=3,
+        tags=("comms", "small"),
+    ),
+    Question(
+        "crosspod.moe_tokens",
+        "numeric",
+        "{model:model}: {params:Gparam}, {active:Gparam} active a token. Data parallelism between pods of {cluster:cluster}, every pod with all experts. "
+        "How many tokens per pod hide the gradient all-reduce?",
+        (
+            "FLOPs count what a token passes, gradients what exists.",
+            "(C/W) N/N_active.",
+            "{dense:token/pod} for a dense model, times {ratio}.",
+        ),
+        canonical={"cluster": "gb200-nvl72", "model": "deepseek-v3"},
+        draw={
+            "cluster": ("dgx-h100", "dgx-b200", "gb200-nvl72", "tpu-v5p", "tpu-v7"),
+            "model": ("deepseek-v3", "qwen3-235b-a22b", "mixtral-8x7b"),
+        },
+        derive=_sparse,
+        answer="need",
+        unit="token/pod",
+        traps=(
+            Trap("as if dense", "dense", "all {params:Gparam} have gradients, but a token pays FLOPs for {active:Gparam} alone."),
+            Trap("the wrong way round", "upside", "few FLOPs a gradient raise the threshold."),
+        ),
+        steps={
+            "flops": "6 x {active:Gparam} a token.",
+            "bytes": "Gradients of {params:Gparam}.",
+            "compare": "{ratio} times as many bytes a FLOP as in a dense model.",
+            "knob": "{dense:token/pod} x {ratio}.",
+        },
+        difficulty=4,
+        importance=4,
+        tags=("moe", "threshold"),
     ),
 )

@@ -54,6 +54,36 @@ def _bubble(p: Any) -> dict[str, Any]:
     return {**base, "share": share, "plain": plain, "ideal": (p.pp - 1) / (p.v * base["count"])}
 
 
+def _widest(p: Any) -> dict[str, Any]:
+    c = cluster(p.cluster)
+    flat = fsdp.critical_tokens(c.chip.flops("bf16"), c.egress(10**5))
+    return {
+        "flat": flat,
+        "piped": flat / p.pp,
+        "chips_most": p.batch * p.pp / flat,
+        "no_pp": p.batch / flat,
+        "upside": p.batch / (flat * p.pp),
+        "card": p.batch * p.pp / (flat * c.domain),
+    }
+
+
+def _experts(p: Any) -> dict[str, Any]:
+    m = model(p.model)
+    moe = m.moe
+    if moe is None:
+        raise ValueError(f"{p.model} has no experts: draw a mixture of experts")
+    stage = p.chips // p.pp
+    return {
+        "experts": moe.n_experts,
+        "stage": stage,
+        "groups": stage / p.ep,
+        "each": moe.n_experts / p.ep,
+        "every_stage": moe.n_experts / (p.ep * p.pp),
+        "over_dp": moe.n_experts / stage,
+        "used": moe.experts_per_token * 1.0,
+    }
+
+
 def _claim(name: str) -> Any:
     return lambda p: {"said": float(claim(name).said), "ours": float(claim(name).ours or 0)}
 
@@ -352,5 +382,110 @@ QUESTIONS = (
         steps={"compare": "{flat:token/chip} over {have:token/chip}."},
         minutes=1,
         tags=("estimate",),
+    ),
+    Question(
+        "decide.most_chips",
+        "numeric",
+        "{batch} tokens a step on {cluster:cluster}, PP {pp} across nodes, sharded data parallelism besides. On how many GPUs at most does its "
+        "traffic still hide (many-node limit, not rounded)?",
+        (
+            "Turn the threshold round.",
+            "B/N >= C/(W_node PP), so N = B PP W_node/C.",
+            "{piped:token/chip} are needed, {batch} are there.",
+        ),
+        canonical={"cluster": "dgx-h100", "batch": 4194304, "pp": 4},
+        draw={
+            "cluster": ("dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "mi300x-8", "mi355x-8"),
+            "batch": (2097152, 4194304, 8388608, 16777216),
+            "pp": (2, 4, 16),  # not 8: as many as the cards of a node
+        },
+        derive=_widest,
+        answer="chips_most",
+        unit="GPU",
+        traps=(
+            Trap("no pipeline", "no_pp", "{pp} stages let {pp} times as many GPUs share the batch."),
+            Trap("the wrong way round", "upside", "a pipeline lowers the tokens that a GPU needs, so more GPUs fit."),
+            Trap("one card for one GPU", "card", "all cards of a node send."),
+        ),
+        steps={
+            "compare": "{flat:token/chip} without a pipeline, {piped:token/chip} with it.",
+            "knob": "{batch} / {piped:token/chip}.",
+        },
+        follow_ups=("Which is cheaper, a larger batch or a longer pipeline?",),
+        difficulty=3,
+        importance=5,
+        tags=("batch", "pipeline", "whiteboard"),
+        book="4194304 * 4 / fsdp.critical_tokens(h100_peak, node_egress)",
+    ),
+    Question(
+        "decide.experts_per_chip",
+        "numeric",
+        "{model:model} ({experts} routed experts a layer) on {chips} GPUs: PP {pp} and expert parallelism {ep} inside each stage, as published for "
+        "this kind of model. How many routed experts of a layer does a GPU hold?",
+        ("Which degree cuts a layer's experts?", "E/EP.", "{experts} over {ep}."),
+        canonical={"model": "deepseek-v3", "chips": 2048, "pp": 16, "ep": 64},
+        draw={
+            "model": ("deepseek-v3", "qwen3-235b-a22b"),
+            "chips": (1024, 2048, 4096),
+            "pp": (4, 8, 16),
+            "ep": (8, 16, 32, 64),
+        },
+        derive=_experts,
+        answer="each",
+        unit="expert",
+        tolerance=0.001,
+        traps=(
+            Trap("cut by the pipeline too", "every_stage", "a stage has its own layers, and their experts whole among its {ep} ranks."),
+            Trap("cut over the whole stage", "over_dp", "the {stage} GPUs of a stage are {groups} groups of {ep}, each with all experts."),
+            Trap("the experts a token uses", "used", "a token visits that many; a GPU holds its share of all {experts}."),
+        ),
+        steps={"bytes": "A stage has {stage} GPUs: {groups} groups of {ep}.", "knob": "{experts} / {ep}."},
+        follow_ups=("Which collective does expert parallelism add, and how often?",),
+        tags=("moe", "layout"),
+    ),
+    Question(
+        "decide.one_node",
+        "choice",
+        "You have one node of 8 x H100 (80 GB) and train Llama 3 8B with 16 bytes a parameter. What is the simplest plan that fits and is "
+        "compute-bound at 64 thousand tokens a step?",
+        (
+            "State first, then tokens per GPU.",
+            "16 N over 8, and B/N against C/W of NVLink.",
+            "128 GB over 8 GPUs; 8192 tokens each against 2198.",
+        ),
+        derive=lambda p: {"right": "fsdp"},
+        answer="right",
+        options=(
+            Option("fsdp", "FSDP over the 8 GPUs, with recomputation if the activations ask for it"),
+            Option("dp", "Plain data parallelism", "128 GB of state do not fit one GPU of 80 GB."),
+            Option("pp", "A pipeline of 8 stages", "It fits, but idles, and there is no slow network here to spare."),
+            Option("tp", "TP 8", "It fits, but pays collectives in every layer for no need: the tokens suffice for FSDP."),
+        ),
+        steps={
+            "bytes": "16 x 8.03e9 = 128 GB, 16 GB a GPU when sharded.",
+            "compare": "8192 tokens per GPU, above 2198 on NVLink.",
+            "knob": "FSDP 8, TP 1, PP 1.",
+        },
+        difficulty=1,
+        importance=4,
+        minutes=2,
+        tags=("small", "flow"),
+    ),
+    Question(
+        "decide.code_pp",
+        "code",
+        "Write a function of `have` (tokens per GPU), `flat` (tokens per GPU needed without a pipeline) and `layers` that returns the smallest "
+        "PP that divides the layers and suffices; all layers if none does.",
+        ("Try the divisors in order.", "flat/d <= have.", "`next(d for d in range(1, layers + 1) if ...)`"),
+        canonical=PLAN,
+        draw=PLAN_DRAW,
+        derive=_piped,
+        reference=lambda have, flat, layers: next((d for d in divisors(layers) if have >= flat / d), layers),
+        arguments=("have", "flat", "layers"),
+        steps={
+            "knob": "`def pp(have, flat, layers): return next((d for d in range(1, layers + 1) if layers % d == 0 and have >= flat / d), layers)`"
+        },
+        minutes=4,
+        tags=("code", "pipeline"),
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from scaling_lib import Job, ParallelPlan, budget, cluster, dp, model, recipe
 from scaling_lib.claims import claim
 from scaling_lib.questions import Option, Point, Question, Trap
+from scaling_lib.roofline import Times
 
 NODES = ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300", "mi300x-8", "mi355x-8", "h800-ib")
 TORUS = ("tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7")
@@ -94,16 +95,22 @@ def _cap(p: Any) -> dict[str, Any]:
     c = cluster(p.cluster)
     peak = c.chip.flops("bf16")
     have, need = p.batch / p.chips, dp.critical_tokens(peak, c.egress(p.chips))
-    inside = dp.critical_tokens(peak, c.levels[0].egress)
+
+    def cap(threshold: float) -> float:
+        """Forward sends nothing; backward has twice its compute. Both in units of forward time for a token."""
+        return float(Times(have, 0.0, 2 * have, 2 * threshold).mfu_cap)
+
     return {
         "peak": peak,
         "node": c.egress(p.chips),
         "have": have,
         "need": need,
-        "cap": min(1.0, have / need),
-        "inside": have / inside,
-        "one_nic": have / dp.critical_tokens(peak, c.levels[1].egress),
-        "both": have / dp.critical_tokens(peak, 2 * c.egress(p.chips)),
+        "ratio": need / have,
+        "cap": cap(need),
+        "both_passes": have / need,
+        "inside": cap(dp.critical_tokens(peak, c.levels[0].egress)),
+        "one_nic": cap(dp.critical_tokens(peak, c.levels[1].egress)),
+        "both": cap(need / 2),
     }
 
 
@@ -441,8 +448,8 @@ QUESTIONS = (
         "{batch} tokens a step over {chips} GPUs of {cluster:cluster}, data parallel across nodes. What share of the peak can "
         "the run reach at most, if only the gradient all-reduce held it back?",
         (
-            "Compute the tokens per GPU and the threshold; how does time grow below the threshold?",
-            "MFU cap = min(1, T_math/T_comms) = (B/X) / (C/W_node).",
+            "Which pass waits for the network, and how much longer does it take below the threshold?",
+            "Forward 1, backward 2 times (C/W_node)/(B/X): MFU cap = 3 / (1 + 2 (C/W_node)/(B/X)).",
             "B/X = {have:token/chip}, C/W_node = {need:token/chip}.",
         ),
         canonical={"cluster": "dgx-h100", "batch": 4194304, "chips": 8960},
@@ -455,22 +462,23 @@ QUESTIONS = (
         answer="cap",
         unit="%",
         traps=(
+            Trap("forward waits too", "both_passes", "under DP forward sends nothing; only backward waits."),
             Trap("the inner network", "inside", "the group leaves the node: {need:token/chip} are needed."),
             Trap("one card for one GPU", "one_nic", "a node sends with all its cards together."),
             Trap(BOTH, "both", WHY_BOTH),
         ),
         steps={
-            "flops": "T_math is proportional to B/X = {have:token/chip}.",
-            "bytes": "T_comms is that of {need:token/chip}.",
-            "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}.",
-            "compare": "{have:token/chip} < {need:token/chip}: comms-bound.",
-            "knob": "MFU cap = {have:token/chip} / {need:token/chip}.",
+            "flops": "Call forward 1, then backward is 2: each GPU has {have:token/chip}.",
+            "bytes": "Forward none, backward the all-reduce.",
+            "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}: it hides from {need:token/chip} on.",
+            "compare": "Backward waits: it takes {ratio} times its compute.",
+            "knob": "3 / (1 + 2 x {ratio}).",
         },
         follow_ups=("Which knob lifts the cap without a larger batch?",),
         difficulty=3,
         importance=5,
         tags=("mfu", "gpu"),
-        book="4194304 / 8960 / dp.critical_tokens(h100_peak, node_egress)",
+        book="3 / (1 + 2 * dp.critical_tokens(h100_peak, node_egress) / (4194304 / 8960))",
     ),
     Question(
         "dp.max_params",

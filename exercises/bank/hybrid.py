@@ -73,11 +73,25 @@ def _times(p: Any) -> dict[str, Any]:
         "gather": gather,
         "tensor": tensor,
         "gather_sliced": gather / p.tp,
-        "card": hybrid.t_fsdp(m.d_model, m.d_ff, p.tp, node / c.domain),
+        "card": gather * c.domain,
         "tensor_all": tensor * x,
         "tensor_half": tensor / 2,
         "tensor_both": tensor * 2,
         "total": p.chips,
+    }
+
+
+def _pods(p: Any) -> dict[str, Any]:
+    c = cluster(p.cluster)
+    weights = 4.0 * model(p.model).d_model * model(p.model).d_ff
+    return {
+        "d_model": model(p.model).d_model,
+        "d_ff": model(p.model).d_ff,
+        "domain": c.domain,
+        "sent": 2 * weights,
+        "fsdp": 3 * weights,
+        "once": weights,
+        "slice": 2 * weights / c.domain,
     }
 
 
@@ -470,5 +484,73 @@ QUESTIONS = (
         steps={"knob": "sqrt({inside})."},
         minutes=1,
         tags=("estimate",),
+    ),
+    Question(
+        "hybrid.gather_time",
+        "numeric",
+        "FSDP across nodes of {cluster:machine} with TP {tp} inside, {model:model} (D = {d_model}, F = {d_ff}). How many ms does the forward gather of one "
+        "two-matmul layer take (many-node limit)?",
+        (
+            "What enters a node?",
+            "4DF/W_node, whatever TP.",
+            "4 x {d_model} x {d_ff} over {node:B/s}.",
+        ),
+        canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "batch": 4194304, "chips": 1024, "tp": 8},
+        draw={"model": DENSE, "cluster": (*NODES, "gb200-nvl72"), "chips": (576, 1152, 2304), "tp": (2, 4, 8)},
+        derive=_times,
+        answer="gather",
+        unit="ms",
+        traps=(
+            Trap("a slice for each node", "gather_sliced", "the {tp} slices that TP makes all enter the node."),
+            Trap("one card for one GPU", "card", "all cards of a node carry the gather."),
+        ),
+        steps={"bytes": "4DF, in {tp} slices.", "rates": "W_node = {node:B/s}."},
+        difficulty=3,
+        importance=4,
+        tags=("comms", "gpu", "hierarchy"),
+        book="4 * llama.d_model * llama.d_ff / node_egress",
+    ),
+    Question(
+        "hybrid.hsdp_bytes",
+        "numeric",
+        "Weights are sharded inside each node of {cluster:machine} and replicated across nodes (HSDP), {model:model} (D = {d_model}, F = {d_ff}). How "
+        "many MB does a node send to others for one two-matmul layer in a step (many nodes)?",
+        (
+            "Which collectives leave the node?",
+            "Only the gradient all-reduce: 2 x 4DF.",
+            "8 x {d_model} x {d_ff}.",
+        ),
+        canonical={"model": "llama-3-70b", "cluster": "dgx-h100"},
+        draw={"model": DENSE, "cluster": (*NODES, "gb200-nvl72")},
+        derive=_pods,
+        answer="sent",
+        unit="MB",
+        traps=(
+            Trap("FSDP over all nodes", "fsdp", "here the two gathers of weights stay inside the node."),
+            Trap("sent once", "once", "an all-reduce among many sends everything twice."),
+            Trap("one GPU", "slice", "each of {domain} GPUs sends its slice; a node sends all of them."),
+        ),
+        steps={
+            "bytes": "Gathers stay inside; {domain} slices of gradients are all-reduced: 2 x 4DF.",
+            "compare": "FSDP over all nodes sends 12DF.",
+        },
+        follow_ups=("What does it cost in memory?",),
+        tags=("comms", "gpu", "hierarchy"),
+        book="8 * llama.d_model * llama.d_ff",
+    ),
+    Question(
+        "hybrid.code",
+        "code",
+        "Write a function of `batch`, `d_ff`, `chips`, `w_x` and `w_y` (egress of the FSDP and the TP axes) that returns the FSDP degree at which "
+        "both collectives take equally long.",
+        ("Write both times with Y = N/X.", "X = sqrt((B/F)(W_X/W_Y) N).", "One line."),
+        canonical={**CANON, "axes": 2},
+        draw=DRAW,
+        derive=lambda p: {**_torus(p), "w_x": p.axes * _torus(p)["axis"], "w_y": _torus(p)["axis"]},
+        reference=hybrid.x_opt,
+        arguments=("batch", "d_ff", "chips", "w_x", "w_y"),
+        steps={"knob": "`def x(batch, d_ff, chips, w_x, w_y): return (batch / d_ff * w_x / w_y * chips) ** 0.5`"},
+        minutes=3,
+        tags=("code", "tpu"),
     ),
 )

@@ -180,7 +180,7 @@ QUESTIONS = (
         says=(
             "On one fabric set the two times equal: X = sqrt((B/F)(W_X/W_Y)N). On GPUs the fabric is not one: TP within the node as far as needed, FSDP across, and the "
             "threshold across nodes stays C/W_node.",
-            "4DF/(Y W_X) = 4BD/(X W_Y), XY = N. For 4e6 tokens on 8960 v5p X is {x_opt}, so 1024 or 2048 with TP 4 or 8; the threshold falls to "
+            "4DF/(Y W_X) = 4BD/(X W_Y), XY = N. For 4e6 tokens on 8960 v5p X is {x_opt}, so 1120 x 8 or 2240 x 4; the threshold falls to "
             "{need_v5p:token/chip}. The optimum is flat. On H100 a node gathers whole layers whatever TP does: {across:token/chip}. There TP is chosen "
             "for activations and microbatch size, PP for the network.",
             "State the assumptions: max or sum of the two times (a factor of four in the threshold), free factorisation, torus axes. Then constraints: degrees divide heads, "

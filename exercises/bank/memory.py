@@ -86,6 +86,34 @@ def _gathered(p: Any) -> dict[str, Any]:
     }
 
 
+def _longest(p: Any) -> dict[str, Any]:
+    m = model(p.model)
+    tokens = p.free * 1e9 / checkpoint_bytes(1, m.d_model, m.n_layers, 1, p.tp)
+    return {
+        "d_model": m.d_model,
+        "layers": m.n_layers,
+        "tokens": tokens,
+        "uncut": tokens / p.tp,
+        "bytes_forgotten": tokens * 2,
+        "one_layer": tokens * m.n_layers,
+    }
+
+
+def _stage(p: Any) -> dict[str, Any]:
+    n, r = n_params(model(p.model)), recipe("bf16")
+    dp = p.chips // (p.tp * p.pp)
+    share = n / (p.tp * p.pp)
+    return {
+        "params": n,
+        "dp": dp,
+        "share": share,
+        "state": share * memory.state_bytes_per_param(r, 1, dp),
+        "whole": share * r.total,
+        "zero3": share * memory.state_bytes_per_param(r, 3, dp),
+        "no_tp": share * p.tp * memory.state_bytes_per_param(r, 1, dp),
+    }
+
+
 def _logits(p: Any) -> dict[str, Any]:
     m = model(p.model)
     size = p.tokens * m.vocab_size * BYTES["fp32"] / p.tp
@@ -455,5 +483,75 @@ QUESTIONS = (
         steps={"bytes": "{params:Gparam} x {each} B."},
         minutes=1,
         tags=("estimate", "state"),
+    ),
+    Question(
+        "memory.longest",
+        "numeric",
+        "{free} GB are left for checkpoints of {model:model} (D = {d_model}, {layers} layers), full recomputation, bf16, cut {tp} ways by sequence "
+        "parallelism. How many tokens may be in flight on such a group?",
+        ("Bytes a token.", "T = free Y/(2 D L).", "{free}e9 x {tp} / (2 x {d_model} x {layers})."),
+        canonical={"model": "llama-3-8b", "free": 40, "tp": 2},
+        draw={
+            "model": ("llama-3-8b", "llama-2-13b", "llama-3-70b", "llama-3-405b"),
+            "free": (20, 40, 60, 100),
+            "tp": (2, 4, 8),
+        },
+        derive=_longest,
+        answer="tokens",
+        unit="token",
+        traps=(
+            Trap("one byte an element", "bytes_forgotten", "bf16 has 2 bytes."),
+            Trap("one layer", "one_layer", "each of {layers} layers keeps its input."),
+        ),
+        steps={"bytes": "2 x {d_model} x {layers} / {tp} a token.", "knob": "{free}e9 over that."},
+        follow_ups=("Which row of the ledger fills up next when sequences grow?",),
+        tags=("activations", "long-context", "small"),
+        book="40e9 * 2 / (2 * model('llama-3-8b').d_model * model('llama-3-8b').n_layers)",
+    ),
+    Question(
+        "memory.zero1_stage",
+        "numeric",
+        "{model:model} ({params:Gparam}) on {chips} GPUs: TP {tp}, PP {pp}, ZeRO-1 over the rest, 16 bytes a parameter (2+2+12). GB of state a GPU on an "
+        "average stage?",
+        (
+            "First what TP and PP leave.",
+            "N/(TP PP) x (2 + 2 + 12/dp).",
+            "dp = {dp}, {share:Gparam} a GPU.",
+        ),
+        canonical={"model": "llama-3-405b", "chips": 16384, "tp": 8, "pp": 16},
+        draw={
+            "model": ("llama-3-70b", "llama-3-405b", "gpt-3-175b"),
+            "chips": (2048, 4096, 8192),
+            "tp": (2, 4, 8),
+            "pp": (2, 4, 8),
+        },
+        derive=_stage,
+        answer="state",
+        unit="GB",
+        traps=(
+            Trap("nothing sharded over dp", "whole", "ZeRO-1 divides the 12 bytes of the optimizer by {dp}."),
+            Trap("ZeRO-3", "zero3", "ZeRO-1 keeps weights and gradients whole on each replica."),
+            Trap("TP forgotten", "no_tp", "TP cuts the weights {tp} ways too."),
+        ),
+        steps={"bytes": "{share:Gparam} x (2 + 2 + 12/{dp}).", "knob": "Weights and gradients stay whole in a replica."},
+        difficulty=3,
+        importance=4,
+        tags=("state", "pipeline"),
+        book="n_params(model('llama-3-405b')) / 128 * memory.state_bytes_per_param(recipe('bf16'), 1, 128)",
+    ),
+    Question(
+        "memory.code_state",
+        "code",
+        "Write a function of `params` and `shards` that returns the bytes of state a chip holds under ZeRO-2 with the recipe 2+2+12.",
+        ("Which kinds are divided?", "N (2 + 14/X).", "One line."),
+        canonical={"model": "llama-3-8b", "shards": 64},
+        draw={"model": ("llama-2-7b", "llama-3-8b", "llama-2-13b"), "shards": (8, 16, 32, 64)},
+        derive=_zero,
+        reference=lambda params, shards: params * memory.state_bytes_per_param(recipe("bf16"), 2, shards),
+        arguments=("params", "shards"),
+        steps={"bytes": "`def state(params, shards): return params * (2 + 14 / shards)`"},
+        difficulty=1,
+        minutes=2,
+        tags=("code", "state"),
     ),
 )

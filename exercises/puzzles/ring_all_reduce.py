@@ -39,9 +39,47 @@ def _put(a: np.ndarray, k: int, chunk: np.ndarray, add: bool) -> np.ndarray:
     return a
 
 
+# The checker's part: cases, and what people often write instead.
+
+
 def case(n: int, size: int, rng: np.random.Generator) -> tuple[Mesh, tuple[Shards, Shards], tuple[np.ndarray, ...]]:
     """A mesh, the arguments of solve, and what it must return."""
     mesh = Mesh((n,), "X")
     rows = rng.normal(size=(n, n, size))
     wanted = np.broadcast_to(rows.sum(axis=0), rows.shape)
     return mesh, (mesh.shard(rows, "R_X K C"), mesh.shard(np.arange(n), "R_X")), (wanted,)
+
+
+def _ring(x: Shards, place: Shards, adds: int, copies: int, add: bool = True, then: bool = False, at: int = 1) -> Shards:
+    """The two rounds with something changed: how many steps, what is done with what arrives, and where it is put."""
+    n = x.shape[0]
+    for step, adding in [(s, add) for s in range(adds)] + [(s, then) for s in range(-1, copies - 1)]:
+        chunk = local(lambda a, r, s=step: a[:, (int(r[0]) - s) % n], x, place, out="R_X C")
+        arrived = permute(chunk, "X")
+        x = local(lambda a, m, r, s=step, f=adding: _put(a, (int(r[0]) - s - at) % n, m, f), x, arrived, place)
+    return x
+
+
+def _whole_rows(x: Shards, place: Shards) -> Shards:
+    total = moving = x
+    for _ in range(x.shape[0] - 1):
+        moving = permute(moving, "X")
+        total = local(lambda a, b: a + b, total, moving)
+    return total
+
+
+MISTAKES = (
+    ("one step too many", "after n - 1 steps every chunk is complete somewhere; one more adds a term a second time.",
+     lambda x, place: _ring(x, place, x.shape[0], x.shape[0] - 1)),
+    ("one step too few", "a chunk must meet n - 1 neighbours before it is complete, and your first round stops earlier.",
+     lambda x, place: _ring(x, place, x.shape[0] - 2, x.shape[0] - 1)),
+    ("no second round", "each device holds one finished chunk only; let the finished chunks go round too.",
+     lambda x, place: _ring(x, place, x.shape[0] - 1, 0)),
+    ("adding what is finished", "in the second round what arrives is complete, so it replaces and is not added.",
+     lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, then=True)),
+    ("replacing instead of adding", "in the first round what arrives is a partial sum, so add your own chunk to it.",
+     lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, add=False)),
+    ("the wrong chunk", "what arrives is the chunk that your neighbour sent, one place before the one you sent yourself.",
+     lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, at=0)),
+    ("whole rows", "whole rows travel in each step; one chunk a step is enough, 2(n - 1)/n of a row in all.", _whole_rows),
+)
