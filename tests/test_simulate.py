@@ -64,45 +64,71 @@ def test_published_makespans(
     assert result.makespan == pytest.approx(makespan, rel=1e-14)
 
 
-def test_fixed_zb_v_pattern_on_unequal_times() -> None:
+def test_published_fixed_zb_v_pattern() -> None:
     """PyTorch's order does not look at the times: 78 where the greedy search finds 77.5."""
     assert simulate(zb_v(4, 12), 2, 3, 1).makespan == 78
 
 
-# (p, m): {(schedule, chunks, overlap): (most idle device by its own clock, peak of each rank)}
-BUBBLES_AND_PEAKS: dict[tuple[int, int], dict[tuple[str, int | None, float], tuple[float | None, list[float]]]] = {
+@pytest.mark.parametrize(("pp", "m", "times", "ideal"), [(4, 8, (1, 1, 1), 24), (8, 32, (1, 1, 1), 96),
+    (8, 16, (1, 1, 1), 48), (4, 12, (2, 3, 1), 72), (4, 12, (10, 11, 8), 348), (8, 24, (10, 12, 9), 744)])  # fmt: skip
+def test_published_ideals(pp: int, m: int, times: tuple[float, float, float], ideal: float) -> None:
+    for name in SCHEDULES:
+        assert simulate(generate(name, pp, m, None, times), *times).busy == pytest.approx((ideal,) * pp, rel=1e-14)
+
+
+# (p, m): {(schedule, chunks, overlap): most idle device by its own clock}
+BUBBLES: dict[tuple[int, int], dict[tuple[str, int | None, float], float]] = {
     (4, 8): {
-        ("gpipe", None, 1): (9, [8] * 4), ("1f1b", None, 1): (9, [4, 3, 2, 1]),
-        ("interleaved", 2, 1): (4.5, [5.5, 4.5, 3.5, 2.5]), ("interleaved", 4, 1): (2.25, [4.75, 4.25, 3.75, 3.25]),
-        ("looped-bfs", 2, 1): (4.5, [8] * 4), ("zb-h1", None, 1): (3, [4] * 4), ("zb-h2", None, 1): (0, [8] * 4),
-        ("zb-v", None, 1): (0, [4] * 4), ("interleaved-zb", 2, 1): (1.5, [4] * 4), ("v-half", None, 1): (2.5, [3] * 4),
-        ("v-min", None, 1): (5.5, [2] * 4), ("dualpipe", None, 1): (2, [5] * 4),
-        ("dualpipe", None, 0.75): (1.25, [5] * 4),
-        ("dualpipev", None, 1): (3, [4.5] * 4),
+        ("gpipe", None, 1): 9, ("1f1b", None, 1): 9, ("interleaved", 2, 1): 4.5, ("interleaved", 4, 1): 2.25,
+        ("looped-bfs", 2, 1): 4.5, ("zb-h1", None, 1): 3, ("zb-h2", None, 1): 0, ("zb-v", None, 1): 0,
+        ("interleaved-zb", 2, 1): 1.5, ("v-half", None, 1): 2.5, ("v-min", None, 1): 5.5, ("dualpipe", None, 1): 2,
+        ("dualpipe", None, 0.75): 1.25, ("dualpipev", None, 1): 3,
     },
     (8, 32): {
-        ("1f1b", None, 1): (21, [8, 7, 6, 5, 4, 3, 2, 1]),
-        ("interleaved", 2, 1): (10.5, [11.5, 10.5, 9.5, 8.5, 7.5, 6.5, 5.5, 4.5]),
-        ("interleaved", 4, 1): (5.25, [9.75, 9.25, 8.75, 8.25, 7.75, 7.25, 6.75, 6.25]),
-        ("zb-h1", None, 1): (7, [8] * 8), ("zb-h2", None, 1): (0, [16] * 8), ("zb-v", None, 1): (0, [8] * 8),
-        ("v-half", None, 1): (8.5, [5] * 8), ("dualpipe", None, 1): (6, [9] * 8),
-        ("dualpipev", None, 1): (7, [8.5] * 8),
+        ("1f1b", None, 1): 21, ("interleaved", 2, 1): 10.5, ("interleaved", 4, 1): 5.25, ("zb-h1", None, 1): 7,
+        ("zb-h2", None, 1): 0, ("zb-v", None, 1): 0, ("v-half", None, 1): 8.5, ("dualpipe", None, 1): 6,
+        ("dualpipev", None, 1): 7,
+    },
+}  # fmt: skip
+
+# (p, m): {(schedule, chunks): peak of each rank}
+PEAKS: dict[tuple[int, int], dict[tuple[str, int | None], list[float]]] = {
+    (4, 8): {
+        ("gpipe", None): [8] * 4, ("1f1b", None): [4, 3, 2, 1], ("interleaved", 2): [5.5, 4.5, 3.5, 2.5],
+        ("interleaved", 4): [4.75, 4.25, 3.75, 3.25], ("looped-bfs", 2): [8] * 4, ("zb-h1", None): [4] * 4,
+        ("zb-h2", None): [8] * 4, ("zb-v", None): [4] * 4, ("interleaved-zb", 2): [4] * 4, ("v-half", None): [3] * 4,
+        ("v-min", None): [2] * 4, ("dualpipe", None): [5] * 4, ("dualpipev", None): [4.5] * 4,
+    },
+    (8, 32): {
+        ("1f1b", None): [8, 7, 6, 5, 4, 3, 2, 1], ("interleaved", 2): [11.5, 10.5, 9.5, 8.5, 7.5, 6.5, 5.5, 4.5],
+        ("interleaved", 4): [9.75, 9.25, 8.75, 8.25, 7.75, 7.25, 6.75, 6.25], ("zb-h1", None): [8] * 8,
+        ("zb-h2", None): [16] * 8, ("zb-v", None): [8] * 8, ("v-half", None): [5] * 8, ("dualpipe", None): [9] * 8,
+        ("dualpipev", None): [8.5] * 8,
     },
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("pp", "m", "name", "chunks", "overlap", "idle", "peaks"),
-    [(*size, *key, *want) for size, rows in BUBBLES_AND_PEAKS.items() for key, want in rows.items()],
+    ("pp", "m", "name", "chunks", "overlap", "idle"),
+    [(*size, *key, idle) for size, rows in BUBBLES.items() for key, idle in rows.items()],
 )
-def test_published_bubbles_and_peaks(
-    pp: int, m: int, name: str, chunks: int | None, overlap: float, idle: float, peaks: list[float]
-) -> None:
-    result = simulate(generate(name, pp, m, chunks), overlap=overlap)
-    assert max(result.idle_per_device) == idle
-    assert list(result.peak_activations) == peaks
-    if name == "v-min":
-        assert max(simulate(generate(name, 8, 32)).peak_activations) == 4
+def test_published_bubbles(pp: int, m: int, name: str, chunks: int | None, overlap: float, idle: float) -> None:
+    assert max(simulate(generate(name, pp, m, chunks), overlap=overlap).idle_per_device) == idle
+
+
+@pytest.mark.parametrize(
+    ("pp", "m", "name", "chunks", "peaks"),
+    [(*size, *key, peaks) for size, rows in PEAKS.items() for key, peaks in rows.items()],
+)
+def test_published_peaks(pp: int, m: int, name: str, chunks: int | None, peaks: list[float]) -> None:
+    assert list(simulate(generate(name, pp, m, chunks)).peak_activations) == peaks
+    if name.startswith("dualpipe"):
+        assert list(simulate(generate(name, pp, m, chunks), overlap=0.75).peak_activations) == peaks
+
+
+def test_published_peak_of_v_min() -> None:
+    """The source gives one number: the most that any rank holds."""
+    assert max(simulate(generate("v-min", 8, 32)).peak_activations) == 4
 
 
 def test_two_devices_by_hand() -> None:
