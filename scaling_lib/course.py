@@ -8,7 +8,7 @@ from __future__ import annotations
 from scaling_lib import budget, catalogue, claims, reality
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan
-from scaling_lib.model import model
+from scaling_lib.model import model, n_params
 
 __all__ = [
     "ARTICLE_MFU",
@@ -22,6 +22,7 @@ __all__ = [
     "meta_405b_rate",
     "meta_405b_rate_small",
     "meta_hours",
+    "meta_mfu",
     "nic_egress",
     "node_egress",
     "nvlink_egress",
@@ -66,6 +67,11 @@ meta_405b_job = Job(
 _layouts = catalogue.find("reported_runs", "llama-3.1-405b")["layouts"]
 meta_405b_rate_small = catalogue.figure(_layouts[0], "rate", "FLOP/s", "llama-3.1-405b on 8192 GPUs")
 meta_405b_rate = catalogue.figure(_layouts[1], "rate", "FLOP/s", "llama-3.1-405b on 16384 GPUs")
+
+# Fraction of peak to plan with: from what Meta's hours for the 70B amount to, to what the 405B reached on as many GPUs.
+_low = budget.mfu(budget.train_flops(n_params(llama), TOKENS), meta_hours.chip_seconds, h100_peak)
+_high = meta_405b_rate / h100_peak
+meta_mfu = budget.Interval(_low, (_low + _high) / 2, _high)
 
 
 def said(name: str) -> str:
