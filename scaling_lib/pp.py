@@ -1,12 +1,9 @@
 """Pipeline parallelism: each device holds 1/p of the layers, microbatches flow through.
 
-p devices (pp), m microbatches, v chunks a device. Times t_F, t_B, t_W: forward, input gradient and weight gradient
-of a
-device's share and one microbatch. Peak activations are counted in microbatches of a device's share, so 1F1B holds
-p of them
-on its first device. Closed forms hold for equal stages, no p2p time and enough microbatches; `schedule_check` says
-where
-they fail, `simulate` knows no such limits.
+p devices (pp), m microbatches, v chunks a device. Times t_F, t_B, t_W: forward, input gradient and weight gradient of a
+device's share and one microbatch. Peak activations are counted in microbatches of a device's share, so 1F1B holds p of
+them on its first device. Closed forms hold for equal stages, no p2p time and enough microbatches; `schedule_check` says
+where they fail, `simulate` knows no such limits.
 """
 
 from __future__ import annotations

@@ -308,11 +308,9 @@ def generate(name: str, pp: int, microbatches: int, chunks: int | None = None, t
     """A schedule by name.
 
     pp: devices in the pipeline. chunks: stages a device holds (interleaved, looped-bfs, interleaved-zb; 2 if not
-    given).
-    times: t_F, t_B, t_W of a device's whole share and one microbatch, and p2p seconds a hop: zb-h2 and zb-v fit their
-    order to them, the other orders do not depend on time. Raises ScheduleError: unknown name with the near ones,
-    or the
-    rule that the numbers break.
+    given). times: t_F, t_B, t_W of a device's whole share and one microbatch, and p2p seconds a hop: zb-h2 and zb-v fit
+    their order to them, the other orders do not depend on time. Raises ScheduleError: unknown name with the near ones,
+    or the rule that the numbers break.
     """
     if name not in SCHEDULES:
         raise ScheduleError(f"unknown schedule {name!r}: {near_names(name, SCHEDULES)}")

@@ -1,9 +1,8 @@
 """Pipeline schedules found by a greedy search with given times: ZB-H2, and ZB-V for unequal times.
 
 The rules are those of sail-sg's zero-bubble code (arXiv 2401.10241), written afresh on a board of legs. A microbatch
-walks along legs of p rooms each: down the devices on even legs, up on odd ones. With one chunk the legs are F, I;
-on a V
-they are F, F, I, I.
+walks along legs of p rooms each: down the devices on even legs, up on odd ones. With one chunk the legs are F, I; on a
+V they are F, F, I, I.
 """
 
 from __future__ import annotations
@@ -135,8 +134,7 @@ class _Board:
 def zb_h2(pp: int, microbatches: int, times: Times, p2p: float = 0.0, limit: int | None = None) -> Schedule:
     """ZB-H2: more forwards ahead than 1F1B, so that no device idles between its first and last action.
 
-    limit: microbatches a device may hold, 2p if not given. Of eight variants of the heuristic the one with the
-    shortest
+    limit: microbatches a device may hold, 2p if not given. Of eight variants of the heuristic the one with the shortest
     busy span wins. Raises ScheduleError when the limit is too small.
     """
     best: tuple[float, list[list[Step]]] | None = None

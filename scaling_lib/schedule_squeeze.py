@@ -1,8 +1,7 @@
 """V-Half and V-Min: a short pattern, repeated, then squeezed within the same memory.
 
-The rules are those of sail-sg's controllable-memory code (arXiv 2405.15362), written afresh. Slots are one unit
-long; the
-legs are those of `schedule_search`: forward down, forward up, input gradient down, input gradient up.
+The rules are those of sail-sg's controllable-memory code (arXiv 2405.15362), written afresh. Slots are one unit long;
+the legs are those of `schedule_search`: forward down, forward up, input gradient down, input gradient up.
 """
 
 from __future__ import annotations

@@ -49,9 +49,8 @@ Step = Action | Pair
 def row(n_stages: int, n_microbatches: int, stage: int, kind: str) -> range:
     """Codes of one kind of action on one stage, by microbatch.
 
-    Blocks F, B, I, W of n_stages rows each; backward rows count from the last stage, so that the code of an F or B
-    is its
-    place in the walk of a microbatch, forward through all stages and back.
+    Blocks F, B, I, W of n_stages rows each; backward rows count from the last stage, so that the code of an F or B is
+    its place in the walk of a microbatch, forward through all stages and back.
     """
     block = "FBIW".index(kind) * n_stages + (stage if kind == "F" else n_stages - 1 - stage)
     return range(block * n_microbatches, (block + 1) * n_microbatches)
@@ -61,8 +60,7 @@ def row(n_stages: int, n_microbatches: int, stage: int, kind: str) -> range:
 class Schedule:
     """An order of work on each device.
 
-    n_stages: pieces the model is cut into. placement: the stages whose weights each device holds (a stage may
-    stand on
+    n_stages: pieces the model is cut into. placement: the stages whose weights each device holds (a stage may stand on
     two devices, as in DualPipe). codes: the steps of each device in order, as numbers (see `row`): half a million
     actions stay cheap; a pair is backward x 4 stages x microbatches + forward. `order` shows the same as actions.
     """

@@ -22,8 +22,7 @@ class Simulation:
     """What happened, device by device.
 
     starts, ends: seconds of each step, parallel to schedule.order. busy: seconds of work. peak_activations: most
-    activations held at once, in microbatches of a device's whole share (a chunk counts 1/v). weights_held: copies
-    of a
+    activations held at once, in microbatches of a device's whole share (a chunk counts 1/v). weights_held: copies of a
     device's share of the parameters (2 for DualPipe).
     """
 
@@ -100,8 +99,7 @@ def _hops(schedule: Schedule, p2p: float) -> list[float]:
     """Seconds between the end of an action and the arrival of its result at the next place of the walk.
 
     The walk of a microbatch is the forward through all S stages, then the backward through all: 2S places. A hop
-    between
-    two devices costs p2p; the turn at the last stage and the fold of a V cost nothing.
+    between two devices costs p2p; the turn at the last stage and the fold of a V cost nothing.
     """
     m, block = schedule.n_microbatches, schedule.block
     if not p2p:
@@ -127,13 +125,10 @@ def simulate(schedule: Schedule, t_F: float = 1.0, t_B: float = 1.0, t_W: float 
              stage_factors: Sequence[float] | None = None, overlap: float = 1.0) -> Simulation:
     """Run a schedule.
 
-    t_F, t_B, t_W: seconds of forward, input gradient and weight gradient of a device's share and one microbatch; a
-    full
-    backward takes t_B + t_W. p2p: seconds between the end on one device and the arrival at the next.
-    stage_factors: one
+    t_F, t_B, t_W: seconds of forward, input gradient and weight gradient of a device's share and one microbatch; a full
+    backward takes t_B + t_W. p2p: seconds between the end on one device and the arrival at the next. stage_factors: one
     multiplier a stage. overlap: time of a forward and backward run as a pair, over their sum (1: no gain). Raises
-    ScheduleError that
-    explains the first illegal action when the schedule cannot finish.
+    ScheduleError that explains the first illegal action when the schedule cannot finish.
     """
     v, m = schedule.chunks, schedule.n_microbatches
     t_F, t_B, t_W, p2p = (_number(t, n) for t, n in ((t_F, "t_F"), (t_B, "t_B"), (t_W, "t_W"), (p2p, "p2p")))

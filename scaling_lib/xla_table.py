@@ -25,8 +25,8 @@ class Case:
     """A layer under a strategy on a mesh, the plan that says the same, and its ledgers.
 
     written, automatic: why the compiler's bytes differ from the mesh when collectives are written out, and when they
-    are left to it; "" where they do not.
-    Elements are fp32 throughout: a compiler for CPUs widens 16-bit sums to 32 bits, which would hide an equality.
+    are left to it; "" where they do not. Elements are fp32 throughout: a compiler for CPUs widens 16-bit sums to 32
+    bits, which would hide an equality.
     """
 
     layer: str

@@ -276,7 +276,7 @@ def test_measured_devices_become_a_catalogue_entry(
     tmp_path: Path, devices: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "own.toml"
-    sizes = ("--bytes", "4096", "65536")
+    sizes = ("--bytes", "65536")
     assert (
         xla.main(["--devices", "16", "measure", "--name", "mine", "--out", str(path), "--budget", "0.02", *sizes]) == 0
     )
