@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -57,8 +58,10 @@ def add_parser(subparsers: Any) -> None:
 def _drill(args: argparse.Namespace) -> int:
     if args.progress:
         progress, message = leitner.load(leitner.default_path())
-        print(message + drill.summary(progress, Counter()))
+        print("\n".join(filter(None, [message, drill.summary(progress, Counter())])))
         return 0
+    if hasattr(signal, "SIGHUP"):  # a terminal that is closed leaves the drill as q does
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     drill.run(args.topics or None, args.minutes, fresh=args.new, read=input)
     return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +19,13 @@ from scaling_lib.units import UnitError, digits
 # kinds that a terminal can judge; explanations and code are for the notebook and the mock interview
 KINDS = ("numeric", "choice", "audit", "estimate")
 HELP = "Answer with a unit, or: h a hint, s the steps, n the next one, q leave (progress is kept)."
+
+
+def told(text: str) -> None:
+    """Print text in lines that end between words, at the width of the terminal."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    for line in text.split("\n"):
+        print(textwrap.fill(line, width, subsequent_indent="  ", replace_whitespace=False) if line else "")
 
 
 def topics(names: Sequence[str] | None) -> list[str]:
@@ -53,7 +62,7 @@ def run(
     path: Path | None = None,
     fresh: bool = False,
     read: Callable[[str], str] = input,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = told,
     clock: Callable[[], float] = time.time,
 ) -> int:
     """Drill until the time is over, the questions are done or the reader leaves; the number of right answers.
@@ -125,9 +134,9 @@ def _one(
 
 def summary(progress: Progress, results: Counter[str]) -> str:
     """What a drill brought: verdicts, boxes, calibration."""
-    total = sum(results.values())
-    lines = [f"\n{results['right']} of {total} right at the first try."]
+    total, lines = sum(results.values()), []
     if total:
+        lines = [f"\n{results['right']} of {total} right at the first try."]
         lines.append(", ".join(f"{kind} {n}" for kind, n in sorted(results.items())))
     boxes = Counter(c.box for c in progress.cards.values())
     lines.append("Boxes: " + ", ".join(f"{i + 1}: {boxes[i]}" for i in range(len(leitner.BOX_DAYS))))

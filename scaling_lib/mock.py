@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from scaling_lib import bank, quiz
 from scaling_lib.answers import Verdict
+from scaling_lib.drill import told
 from scaling_lib.questions import Instance, fill, instance, pick
 
 MINUTES = 45.0
@@ -132,7 +133,7 @@ def debrief(seed: int, turns: Sequence[Turn]) -> str:
 def run(
     seed: int,
     read: Callable[[str], str] = input,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = told,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
     """Hold the interview in a terminal; the debrief, also when it is broken off."""
@@ -149,5 +150,5 @@ def run(
             said = talk.send(answer)
     except StopIteration as end:
         text = str(end.value)
-    print(text)
+    print(text)  # Markdown: its lines are not to be broken
     return text

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -144,6 +145,28 @@ def card(question: Question) -> tuple[str, str, str]:
     return question.id, front, f"{answer}{says}<ol>{steps}</ol>"
 
 
+def changed() -> float:
+    """When what the cards say last changed, seconds since 1970: $SOURCE_DATE_EPOCH, else the newest source file.
+
+    Anki takes a card from a deck only when it is newer than the one it has. Raises QuestionError for no such time.
+    """
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is not None and not given.isdecimal():
+        raise QuestionError(f"SOURCE_DATE_EPOCH={given!r} is no whole number of seconds since 1970")
+    package = Path(__file__).resolve().parent
+    files = [*bank.folder().glob("*.py"), *package.glob("*.py"), *package.glob("data/*")]
+    return float(given) if given else float(int(max(file.stat().st_mtime for file in files)))
+
+
+def _without_dates(package: Path) -> None:
+    """Pack a deck again with one date on every file, so that two runs give the same bytes."""
+    with zipfile.ZipFile(package) as old:
+        files = {name: old.read(name) for name in sorted(old.namelist())}
+    with zipfile.ZipFile(package, "w") as new:
+        for name, content in files.items():
+            new.writestr(zipfile.ZipInfo(name), content)
+
+
 def write_cards(folder: Path) -> list[Path]:
     """The deck as .apkg, whose cards replace those of an older deck, and as a table of tabs.
 
@@ -167,7 +190,8 @@ def write_cards(folder: Path) -> list[Path]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     package, table = folder / "cards.apkg", folder / "cards.tsv"
-    genanki.Package(deck).write_to_file(str(package), timestamp=0.0)
+    genanki.Package(deck).write_to_file(str(package), timestamp=changed())
+    _without_dates(package)
     table.write_text(
         "".join(f"{name}\t{front}\t{back}\t{' '.join(q.tags)}\n" for name, front, back, q in rows), encoding="utf-8"
     )

@@ -71,21 +71,30 @@ def test_an_exam_is_printed(tmp_path: Path) -> None:
 # cards --------------------------------------------------------------------------------------------
 
 
-def test_a_newer_deck_updates_the_cards_in_place(tmp_path: Path) -> None:
+def test_a_newer_deck_updates_the_cards_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("genanki")
-    decks = []
-    for name in ("one", "two"):
+    decks, times, packages = [], [], []
+    for name in ("one", "two", "later"):
+        if name == "later":
+            monkeypatch.setenv("SOURCE_DATE_EPOCH", "4000000000")
         package, table = sheets.write_cards(tmp_path / name)
+        packages.append(package.read_bytes())
         zipfile.ZipFile(package).extract("collection.anki2", tmp_path / name)
         with sqlite3.connect(tmp_path / name / "collection.anki2") as base:
             notes = base.execute("select guid, mid, flds, tags from notes order by guid").fetchall()
             decks.append(notes)
+            times.append(base.execute("select distinct mod from notes").fetchall())
             kinds = json.loads(base.execute("select models from col").fetchone()[0])
             assert str(sheets.stable_id(sheets.ANKI_MODEL)) in kinds
         lines = table.read_text(encoding="utf-8").splitlines()
         assert len(lines) == len(notes) == len(bank.questions())
         assert all(line.count("\t") == 3 for line in lines)
-    assert decks[0] == decks[1]
+    assert packages[0] == packages[1], "two runs differ"
+    assert decks[0] == decks[1] == decks[2], "the same ids and texts"
+    assert times[0] < times[2], "Anki takes only what is newer"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
+    with pytest.raises(QuestionError, match="seconds since 1970"):
+        sheets.changed()
     fields = dict(note[2].split("\x1f", 1) for note in decks[0])
     assert "2,198 tokens per chip" in fields["dp.critical_tokens"]
 
@@ -100,9 +109,11 @@ def test_the_sources_of_the_exercises_belong_to_the_bank() -> None:
 
 
 def test_every_question_is_on_its_sheet_and_solved() -> None:
-    for question in bank.questions().values():
-        assert f'ask("{question.id}")' in sheets.sheet_source(question.stem)
-        assert f'solve("{question.id}")' in sheets.solution_source(question.stem)
+    for stem in bank.STEMS:
+        sheet, solutions = sheets.sheet_source(stem), sheets.solution_source(stem)
+        for question in quiz.items(chapter=stem):
+            assert f'ask("{question.id}")' in sheet
+            assert f'solve("{question.id}")' in solutions
 
 
 @pytest.mark.parametrize("stem", bank.STEMS)
