@@ -21,7 +21,7 @@ import numpy as np
 
 from scaling_lib import mesh_algorithms as algorithms
 from scaling_lib.mesh_algorithms import Array, Blocks, Count, MeshError
-from scaling_lib.mesh_shards import Mesh, Shards, Store, Traffic, divide, made, summed
+from scaling_lib.mesh_shards import Mesh, Shards, Store, Traffic, divide, made, on_mesh, summed
 from scaling_lib.precision import BYTES
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
 def _same_cut(arrays: Sequence[Shards]) -> dict[str, str]:
     """Axes of each dimension. Raises MeshError when two arrays cut one dimension differently."""
     cut: dict[str, tuple[str, Shards]] = {}
-    for x in arrays:
+    for x in map(on_mesh, arrays):
         if x.mesh is not arrays[0].mesh:
             raise MeshError(f"{x} and {arrays[0]} live on different meshes: shard both on one")
         for d, a in zip(x.dims, x.axes, strict=True):
@@ -60,6 +60,7 @@ def einsum(spec: str, *arrays: Shards, name: str = "") -> Shards:
     A summed dimension that is cut over an axis leaves partial sums over that axis. The result counts as the mesh's
     dtype. Raises MeshError when operands are cut differently, or when the product of partial sums would be wrong.
     """
+    arrays = tuple(map(on_mesh, arrays))
     inputs, arrow, output = spec.partition("->")
     dims = [tuple(part.replace(",", " ").split()) for part in inputs.split(",")]
     kept = tuple(output.split())
@@ -124,8 +125,8 @@ def local(
 
 def keep(x: Shards, dim: str, axes: str) -> Shards:
     """Cut a dimension by keeping each device's own piece of it. Free, since every device had it all."""
-    summed(x, f"keeping a piece of {dim}")
-    place, before, mesh = x.dims.index(dim), x.axes_of(dim), x.mesh
+    summed(on_mesh(x), f"keeping a piece of {dim}")
+    place, before, mesh = x.place_of(dim), x.axes_of(dim), x.mesh
     mesh.read_layout(
         " ".join(f"{d}_{a}" if a else d for d, a in zip(x.dims, x.axes, strict=True) if d != dim)
         + f" {dim}_{before}{axes}"
@@ -143,7 +144,7 @@ def all_gather(x: Shards, dim: str, axes: str = "", name: str = "") -> Shards:
 
     axes: the last of the axes that cut it, all by default. Raises MeshError when the dimension is not cut over them.
     """
-    before = x.axes_of(dim)
+    before = on_mesh(x).axes_of(dim)
     axes = axes or before
     x.mesh.degree(axes)
     if not before or not before.endswith(axes):
@@ -163,7 +164,7 @@ def reduce_scatter(x: Shards, dim: str, axes: str = "", name: str = "") -> Shard
     the dimension does not divide.
     """
     axes = _pending(x, axes)
-    mesh, place, groups, before = x.mesh, x.dims.index(dim), x.mesh.groups(axes), x.axes_of(dim)
+    mesh, place, groups, before = x.mesh, x.place_of(dim), x.mesh.groups(axes), x.axes_of(dim)
     n = mesh.degree(axes)
     divide(x.parts[0].shape[place], n, dim, axes, x.name)
     count = _count(x)
@@ -197,13 +198,15 @@ def all_to_all(x: Shards, source: str, target: str, axes: str = "", name: str = 
     axes: the last of those that cut `source`, all by default. Direct on a switch; on a torus forwarded along the ring.
     Raises MeshError when `source` is not cut there or `target` does not divide.
     """
-    before = x.axes_of(source)
+    before = on_mesh(x).axes_of(source)
     axes = axes or before
+    if source == target:
+        raise MeshError(f"source and target are both {source}: name the dimension that the cut moves to")
     n = x.mesh.degree(axes)
     if not before or not before.endswith(axes):
         raise MeshError(f"{source} of {x} is not cut over {axes or 'any axis'}, so there is no cut to move to {target}")
     summed(x, "exchanging it")
-    mesh, groups, here, there = x.mesh, x.mesh.groups(axes), x.dims.index(source), x.dims.index(target)
+    mesh, groups, here, there = x.mesh, x.mesh.groups(axes), x.place_of(source), x.place_of(target)
     divide(x.parts[0].shape[there], n, target, axes, x.name)
     count, owner = _count(x), _owners(mesh, groups, axes)
     held = {r: {owner[r, i]: b for i, b in enumerate(np.split(p, n, axis=there))} for r, p in enumerate(x.parts)}
@@ -220,7 +223,9 @@ def permute(x: Shards, axis: str, pairs: Sequence[tuple[int, int]] | None = None
     pairs: (from, to) places along the axis; who receives nothing holds zeros. Raises MeshError when two devices send
     to one, or one device to two.
     """
-    mesh, n = x.mesh, x.mesh.degree(axis)
+    mesh, n = on_mesh(x).mesh, x.mesh.degree(axis)
+    if len(axis) != 1:
+        raise MeshError(f"a permute goes along one axis, given {axis!r}: name one of {', '.join(mesh.axes)}")
     pairs = [(i, (i + 1) % n) for i in range(n)] if pairs is None else list(pairs)
     for ends in ([a for a, _ in pairs], [b for _, b in pairs]):
         if len(set(ends)) != len(ends) or not set(ends) <= set(range(n)):
@@ -244,6 +249,7 @@ def reduce_to(x: Shards, like: Shards | str, inner: str = "", name: str = "") ->
     Dimensions that `like` cuts over pending axes are reduce-scattered, the rest is all-reduced. inner: an axis inside a
     pod; what remains pending over it and over others is reduced pod by pod: scattered inside, summed across, gathered.
     """
+    on_mesh(x)
     dims, axes = (like.dims, like.axes) if isinstance(like, Shards) else x.mesh.read_layout(like)
     if dims != x.dims:
         raise MeshError(f"{x} cannot take the layout of {like}: its dimensions are {', '.join(x.dims)}")
@@ -262,7 +268,7 @@ def reduce_to(x: Shards, like: Shards | str, inner: str = "", name: str = "") ->
 
 def _pending(x: Shards, axes: str) -> str:
     """The axes to reduce over; they must hold partial sums, else equal values would be added n times."""
-    x.mesh.degree(axes)
+    on_mesh(x).mesh.degree(axes)
     axes = axes or x.partial
     if not axes or not set(axes) <= set(x.partial):
         raise MeshError(

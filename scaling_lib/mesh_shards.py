@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from scaling_lib.mesh_algorithms import Array, MeshError
 from scaling_lib.precision import BYTES
 
 ALGORITHMS = ("ring", "tree")
+OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 _DIM = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:_([A-Z]+))?\Z")
 
 
@@ -57,7 +59,15 @@ class Mesh:
     watch: Callable[[str | None], None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self.shape, self.axes = tuple(self.shape), "".join(self.axes)
+        try:
+            self.shape, self.axes = tuple(map(operator.index, self.shape)), "".join(self.axes)
+        except TypeError:
+            raise MeshError(
+                f'no mesh of shape {self.shape!r} and axes {self.axes!r}: give whole numbers and letters, as in '
+                'Mesh((2, 4), "XY")'
+            ) from None
+        if self.cluster is not None and not isinstance(self.cluster, Cluster):
+            raise MeshError(f"cluster is {self.cluster!r}: give a Cluster, as cluster('dgx-h100') returns it")
         if len(self.shape) != len(self.axes) or len(set(self.axes)) != len(self.axes):
             raise MeshError(f"shape {self.shape} needs {len(self.shape)} different axis letters, given {self.axes!r}")
         if not all(a.isascii() and a.isupper() for a in self.axes) or min(self.shape, default=1) < 1:
@@ -99,6 +109,9 @@ class Mesh:
 
         Raises MeshError when the layout does not fit the array or a dimension does not divide by its axis.
         """
+        if isinstance(array, Shards):
+            raise MeshError(f"{array} is on a mesh already: cut it further with keep, or move it with a collective")
+        array = np.asarray(array)
         dims, axes = self.read_layout(layout)
         if len(dims) != np.ndim(array):
             raise MeshError(
@@ -124,7 +137,7 @@ class Mesh:
         Keywords: phase, op, name, axes; and level, the name of a network level of the cluster.
         """
         level = where.pop("level", None)
-        rows = [t for t in self.log if all(getattr(t, k) == v for k, v in where.items())]
+        rows = self._rows(where)
         if not rows:
             return 0.0
         sent = np.sum([t.sent for t in rows], axis=0)
@@ -138,7 +151,17 @@ class Mesh:
         """Seconds of the collectives, one after another. Raises MeshError on a mesh without a cluster."""
         if self.cluster is None:
             raise MeshError("this mesh has no cluster, so bytes take no time: give Mesh(…, cluster=…)")
-        return sum(t.seconds or 0.0 for t in self.log if all(getattr(t, k) == v for k, v in where.items()))
+        return sum(t.seconds or 0.0 for t in self._rows(where))
+
+    def _rows(self, where: Mapping[str, str]) -> list[Traffic]:
+        """The collectives that were asked for. A misspelt operation or axis is an error, not a count of 0."""
+        for key, value in where.items():
+            choice("keyword", key, ("phase", "op", "name", "axes"))
+            if key == "op":
+                choice("operation", value, OPERATIONS)
+            if key == "axes":
+                self.degree(value)
+        return [t for t in self.log if all(getattr(t, k) == v for k, v in where.items())]
 
     def ledger(self, title: str = "Bytes sent by the busiest device") -> Ledger:
         """What the busiest device sent, by phase, operation and array: comparable with a strategy's `wire_bytes`."""
@@ -157,6 +180,8 @@ class Mesh:
 
     def read_layout(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dimensions and their axes, from a text such as "B_X D"."""
+        if not isinstance(text, str):
+            raise MeshError(f'layout is {text!r}: write it as one text, such as "B_X D"')
         found = [(_DIM.match(word), word) for word in text.strip(" []").replace(",", " ").split()]
         for match, word in found:
             if match is None:
@@ -235,11 +260,15 @@ class Shards:
         """Bytes on one device."""
         return float(BYTES[self.dtype] * self.parts[0].size)
 
-    def axes_of(self, dim: str) -> str:
-        """Mesh axes that cut a dimension. Raises MeshError for a dimension the array does not have."""
+    def place_of(self, dim: str) -> int:
+        """Which dimension it is, from 0. Raises MeshError for one that the array does not have."""
         if dim not in self.dims:
             raise MeshError(f"{self} has no dimension {dim!r}: it has {', '.join(self.dims)}")
-        return self.axes[self.dims.index(dim)]
+        return self.dims.index(dim)
+
+    def axes_of(self, dim: str) -> str:
+        """Mesh axes that cut a dimension. Raises MeshError for a dimension the array does not have."""
+        return self.axes[self.place_of(dim)]
 
     def named(self, name: str) -> Shards:
         """The same shards under another name."""
@@ -271,9 +300,20 @@ class Shards:
 
     def __add__(self, other: Shards) -> Shards:
         """Sum of two arrays of one layout; partial terms may be added to partial terms only."""
+        if not isinstance(other, Shards):
+            raise MeshError(f"cannot add {type(other).__name__} to {self}: mesh.shard it first, or use local")
         if (self.dims, self.axes, self.partial) != (other.dims, other.axes, other.partial):
             raise MeshError(f"cannot add {self} and {other}: bring both to one layout first")
         return made(self, [a + b for a, b in zip(self.parts, other.parts, strict=True)])
+
+    def _refused(self, other: object) -> Shards:
+        raise MeshError(
+            f'{self} takes part in + alone: multiply with einsum("B D, D F -> B F", x, w), and do what goes element by '
+            "element with local(f, x)"
+        )
+
+    __mul__ = __rmul__ = __matmul__ = __rmatmul__ = __sub__ = __rsub__ = __truediv__ = _refused
+    __array_ufunc__ = None  # numpy leaves `array * shards` to the line above
 
     def __str__(self) -> str:
         return (self.name or "array") + self.layout
@@ -284,6 +324,13 @@ def choice(what: str, value: str, among: tuple[str, ...]) -> str:
     if value not in among:
         raise MeshError(f"unknown {what} {value!r}: use one of {', '.join(among) or 'none'}")
     return value
+
+
+def on_mesh(x: Shards) -> Shards:
+    """The same shards. Raises MeshError for a plain array."""
+    if not isinstance(x, Shards):
+        raise MeshError(f'{type(x).__name__} is not on a mesh: place it first, as in mesh.shard(array, "B_X D")')
+    return x
 
 
 def divide(size: int, n: int, dim: str, axes: str, name: str) -> int:
