@@ -80,20 +80,6 @@ def as_data(answer: Answer) -> dict[str, Any]:
     }
 
 
-def nothing(answer: Answer) -> str:
-    """Why no layout runs, and what to change, as one sentence."""
-    q = answer.question
-    if answer.leanest is None:
-        return (
-            f"no layout of {q.chips:,} {q.cluster.chip.name} obeys the rules of shape: take chips that share factors "
-            f"with the {q.model.n_layers} layers, {q.model.n_heads} heads and {q.batch_tokens // q.seq_len:,} sequences"
-        )
-    return (
-        f"no layout of {q.chips:,} {q.cluster.chip.name} fits: the leanest needs {show(answer.leanest, 'GiB')} of "
-        f"{show(q.cluster.chip.hbm, 'GiB')} a chip; use more chips or shorter sequences"
-    )
-
-
 def text(answer: Answer) -> str:
     """The answer as a table."""
     rejected = [f"{n:>12,}  {reason}" for reason, n in answer.rejected.items()]
@@ -160,7 +146,7 @@ def _edge(layouts: list[Layout]) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the ranked layouts; 0 when one runs, 1 when none does. Raises ValueError for a question without sense."""
-    from scaling_lib.search import WIDE, Question, Space, frontier, search, sensitivity
+    from scaling_lib.search import WIDE, Question, Space, frontier, search, sensitivity, why_nothing
 
     cluster = library.cluster(args.cluster)
     question = Question(
@@ -192,5 +178,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(text(answer) + ("\n\n" + _moved(moved) if moved else "") + ("\n\n" + _edge(edge) if edge else ""))
     if not answer.best:
-        print(f"scaling_lib: {nothing(answer)}", file=sys.stderr)
+        print(f"scaling_lib: {why_nothing(answer)}", file=sys.stderr)
     return 0 if answer.best else 1

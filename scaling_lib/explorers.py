@@ -13,6 +13,7 @@ from scaling_lib.draw_flow import flow
 from scaling_lib.explore import Choice, Explorer, Slider
 from scaling_lib.explorers_collectives import collectives_explorer as collectives_explorer
 from scaling_lib.explorers_collectives import compiler_explorer as compiler_explorer
+from scaling_lib.explorers_plan import plan_explorer as plan_explorer
 from scaling_lib.explorers_predict import predict_explorer as predict_explorer
 from scaling_lib.job import Job, ParallelPlan, check
 from scaling_lib.library import cluster, model

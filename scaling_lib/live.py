@@ -124,10 +124,18 @@ def values(found: Explorer, state: Mapping[str, str]) -> dict[str, Any]:
 
 
 def face(address: str, state: Mapping[str, str]) -> dict[str, Any]:
-    """The picture of a state and how its controls stand. Raises ValueError for a state that makes no sense."""
+    """The picture of a state and how its controls stand; or the packages that have to be loaded first.
+
+    Raises ValueError for a state that makes no sense.
+    """
     found = explorer(address)
     now = values(found, state)
-    html = found.html(**now)
+    try:
+        html = found.html(**now)
+    except ModuleNotFoundError as error:
+        if error.name not in live_cells.LOADABLE:
+            raise
+        return {"needs": [error.name]}
     spoken = re.search(r'<svg[^>]* aria-label="([^"]*)"', html)
     return {"html": html, "controls": standing(found, now), "spoken": spoken[1] if spoken else found.title}
 

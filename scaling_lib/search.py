@@ -24,6 +24,7 @@ from scaling_lib.model import TransformerConfig, flops_per_token
 from scaling_lib.precision import RECIPES, Recipe
 from scaling_lib.predict import MEGATRON, Estimate, Stack, case_of, rates, step_time
 from scaling_lib.predict_terms import LayerTimes, layer_times, step_parts
+from scaling_lib.units import show
 
 RECOMPUTES = ("none", "selective", "full")
 NEAR = 1.05  # layouts this close to the best form the plateau
@@ -435,6 +436,20 @@ def _bar(started: float, shown: bool, what: str = "layouts") -> Callable[[int, i
             print(f"\r{' ' * width}\r", end="", file=sys.stderr, flush=True)
 
     return update
+
+
+def why_nothing(answer: Answer) -> str:
+    """Why no layout runs, and what to change, as one sentence."""
+    q = answer.question
+    if answer.leanest is None:
+        return (
+            f"no layout of {q.chips:,} {q.cluster.chip.name} obeys the rules of shape: take chips that share factors "
+            f"with the {q.model.n_layers} layers, {q.model.n_heads} heads and {q.batch_tokens // q.seq_len:,} sequences"
+        )
+    return (
+        f"no layout of {q.chips:,} {q.cluster.chip.name} fits: the leanest needs {show(answer.leanest, 'GiB')} of "
+        f"{show(q.cluster.chip.hbm, 'GiB')} a chip; use more chips or shorter sequences"
+    )
 
 
 def estimate(q: Question, layout: Layout) -> Estimate:

@@ -7,7 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from scaling_lib import budget, collectives, crosspod, dp, explorers, explorers_predict, fsdp, hybrid, tp
+from scaling_lib import (
+    budget,
+    collectives,
+    crosspod,
+    dp,
+    explorers,
+    explorers_plan,
+    explorers_predict,
+    fsdp,
+    hybrid,
+    tp,
+)
 from scaling_lib.explore import Choice, Explorer, Slider, log_values
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster
@@ -95,6 +106,23 @@ def test_predict_explorer_shows_the_predictors_numbers() -> None:
     assert len(widths) == len(parts)
     assert widths[1] / widths[0] == pytest.approx(parts[1] / parts[0], rel=1e-2)
     assert job.model == replace(model("llama-3-405b"), name="your model", max_seq_len=None)
+
+
+def test_plan_explorer_shows_the_best_layouts() -> None:
+    explorer = explorers.plan_explorer
+    for changes in ({}, {"chips": "64", "cluster_name": "dgx-b200"}):
+        state = {**explorer.state, **changes}
+        answer = explorers_plan.plan_answer(**state)
+        shown, html = read(explorer.html(**changes)), explorer.html(**changes)
+        best = answer.best[0]
+        assert shown["seconds a step, best"] == show(best.seconds, "s")
+        assert shown["within 5% of the best"] == f"{answer.within:,}"
+        assert f"DP {best.plan.dp} TP {best.plan.tp} PP {best.plan.pp} CP {best.plan.cp}" in html
+        widths = [float(w) for w in re.findall(r'<rect[^>]* width="([\d.]+)"', html)]
+        assert widths == sorted(widths)
+        assert len(widths) == explorers_plan.SHOWN
+    with pytest.raises(ValueError, match="no layout of 64 h100-sxm fits: the leanest needs"):
+        explorer.html(chips="64", d_model=32768, d_ff=131072)
 
 
 def test_log_slider_passes_through_its_default() -> None:

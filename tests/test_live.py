@@ -9,6 +9,7 @@ import io
 import json
 import pkgutil
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -166,3 +167,15 @@ def test_wheels_are_the_ones_of_the_runtime() -> None:
             seen.add(name)
             needed += lock["packages"][name]["depends"]
     assert {lock["packages"][name]["file_name"] for name in seen} == set(wheels)
+
+
+def test_an_explorer_says_which_package_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scaling_lib import explorers_plan
+
+    address = "scaling_lib.explorers_plan:plan_explorer"
+    explorers_plan.plan_answer.cache_clear()
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    monkeypatch.delitem(sys.modules, "scaling_lib.search", raising=False)
+    assert live.face(address, {}) == {"needs": ["numpy"]}
+    monkeypatch.undo()
+    assert "<svg" in live.face(address, {})["html"]
