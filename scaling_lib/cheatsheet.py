@@ -13,11 +13,27 @@ from scaling_lib.units import GB, show
 
 CLUSTERS = ("dgx-a100", "dgx-h100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e", "tpu-v7")
 MANY = 10**5
-# on paper the whole sheet fits one A4 page
+# On paper the sheet stands alone on one A4 page: what surrounds it on its page of the site is not printed. In a print
+# of the whole book, whose chapters begin at a mark, it stays among its neighbours.
+_ALONE = "body:has(.cheatsheet):not(:has(span[id^='document-']))"
 PRINT = (
     ".cheatsheet table { font-size: .82em; width: 100%; } .cheatsheet caption { text-align: left; font-weight: bold; }"
-    "@page { size: A4; margin: 10mm; } @media print { .cheatsheet table { font-size: 7.5pt; margin: 0 0 2mm; }"
-    " .cheatsheet td, .cheatsheet th { padding: .3mm 1.2mm; } }"
+    ".cheatsheet .columns { display: grid; gap: 0 1.5em; "
+    "grid-template-columns: repeat(auto-fit, minmax(min(100%, 20em), 1fr)); }"
+    # the site's own rules for tables and headings are more specific than these, hence !important
+    "@page { size: A4; margin: 10mm; } @media print {"
+    f" {_ALONE} section > :not(h1):not(:has(.cheatsheet)), {_ALONE} .cell_input, {_ALONE} h1 .headerlink"
+    " { display: none !important; }"
+    f" {_ALONE} :is(main, article, section, div) {{ margin: 0; padding: 0; border: 0; max-width: none; }}"
+    f" {_ALONE} h1 {{ font-size: 14pt !important; margin: 0 0 2mm !important; text-align: left !important; }}"
+    " .cheatsheet .columns { grid-template-columns: 11fr 10fr; gap: 0 5mm; align-items: start; }"
+    " .cheatsheet table { display: table !important; width: 100% !important; overflow: visible !important;"
+    " font-size: 7.2pt !important; line-height: 1.25 !important; margin: 0 0 2.5mm !important; }"
+    " .cheatsheet :is(td, th) { padding: .35mm 1.2mm .35mm 0 !important; white-space: normal; text-align: left;"
+    " width: auto !important; min-width: 0 !important; font-size: inherit !important; line-height: inherit !important; }"
+    " .cheatsheet > table tbody th { white-space: nowrap; }"
+    " .cheatsheet caption { font-size: 8pt !important; padding: 0 0 .5mm !important; }"
+    " .cheatsheet li { font-size: 7.5pt; line-height: 1.3; } .cheatsheet ul { margin: 0; padding-left: 4mm; } }"
 )
 
 
@@ -43,16 +59,27 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """The tables of one page."""
+    """The tables of one page: those of the full width, then columns side by side; and sentences to remember."""
 
-    tables: tuple[Table, ...]
+    wide: tuple[Table, ...]
+    columns: tuple[tuple[Table, ...], ...]
+    rules: tuple[str, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables in the order of the page."""
+        return (*self.wide, *(t for column in self.columns for t in column))
 
     def _repr_html_(self) -> str:
-        return f"<style>{PRINT}</style><div class='cheatsheet'>{''.join(t.html() for t in self.tables)}</div>"
+        columns = "".join(f"<div>{''.join(t.html() for t in column)}</div>" for column in self.columns)
+        rules = "".join(f"<li>{escape(rule)}</li>" for rule in self.rules)
+        wide = "".join(t.html() for t in self.wide)
+        body = f"{wide}<div class='columns'>{columns}</div><ul>{rules}</ul>"
+        return f"<style>{PRINT}</style><div class='cheatsheet'>{body}</div>"
 
     def __repr__(self) -> str:
         rows = [f"{t.title}\n" + "\n".join("  ".join(r) for r in t.rows) for t in self.tables]
-        return "\n\n".join(rows)
+        return "\n\n".join([*rows, "\n".join(self.rules)])
 
 
 def hardware() -> Table:
@@ -154,6 +181,48 @@ def llama_rows() -> Table:
     return Table("Llama 3 70B", ("what", "value"), rows)
 
 
+def schedules() -> Table:
+    """Bubble and activations of pipeline schedules, in letters and for 8 stages."""
+    p, m, v, f, i, w = 8, 32, 4, 1.0, 1.0, 1.0
+    rows = (
+        ("GPipe", "(p-1)(F+B)", "m", show(pp.bubble_1f1b(p, f, i, w), "")),
+        ("1F1B", "(p-1)(F+B)", "p - rank", show(pp.bubble_1f1b(p, f, i, w), "")),
+        ("interleaved, v chunks", "(p-1)(F+B)/v", "somewhat more", show(pp.bubble_interleaved(p, v, f, i, w), "")),
+        ("ZB-H1", "(p-1)(F+I-W)", "as 1F1B", show(pp.bubble_zb_h1(p, f, i, w), "")),
+        ("DualPipe", "(p/2-1)(F&B+B-3W)", "p+1, weights twice", show(pp.bubble_dualpipe(p, f, i, w), "")),
+    )
+    setting = f"p = {p}, F = I = W = 1, v = {v}; work {3 * m} slots at m = {m}"
+    title = f"Pipelines: idle time of a step, activations held; B = I + W; {setting}"
+    return Table(title, ("schedule", "idle", "microbatches", "slots"), rows)
+
+
+def budget_rows() -> Table:
+    """The formulas of a budget."""
+    rows = (
+        ("training FLOPs", "6 N T (a third more to recompute all)"),
+        ("attention FLOPs", "causal: 6 L S H h a token, both passes"),
+        ("days", "6NT / (N_chips C MFU 86400)"),
+        ("dollars", "chips x hours x price, / goodput"),
+        ("MFU cap, FSDP", "(B/N) / (C/(W PP)), at most 1"),
+        ("MFU cap, DP", "3 / (1 + 2 r), r = (C/W)/(B/N) > 1"),
+        ("checkpoint every", "sqrt(2 x saving x time between failures)"),
+        ("checkpoints kept", "T D L 2 B / Y of a group's tokens in flight"),
+        ("gathered layer", "2 B x parameters of a layer / Y"),
+        ("logits", "4 B x tokens x vocabulary / Y"),
+    )
+    return Table("Budget and memory", ("what", "formula"), rows)
+
+
+RULES = (
+    "Count FLOPs, count bytes, divide by rates, compare, solve for the knob.",
+    "W is egress: data sheets add both directions of a link, a collective is limited by what one participant sends.",
+    "The slowest level decides: a node sends with all its cards, and TP inside does not shrink what a node gathers.",
+    "A pipeline divides the traffic a token causes, and is paid with a bubble: count the microbatches, B/(dp S).",
+    "MFU is an input until you have a witness: cap it by the network, then compare with a published run.",
+)
+
+
 def page() -> Page:
     """The whole sheet."""
-    return Page((hardware(), strategies(), collective_costs(), memory_rows(), llama_rows()))
+    columns = ((schedules(), collective_costs(), memory_rows()), (llama_rows(), budget_rows()))
+    return Page((hardware(), strategies()), columns, RULES)

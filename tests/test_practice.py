@@ -211,7 +211,12 @@ def test_the_cheat_sheet_is_computed() -> None:
     for egress in (h100.levels[0].egress, h100.egress(10**5)):
         assert show(dp.critical_tokens(h100.chip.flops("bf16"), egress), "") in text
     assert "18.9%" in text
-    assert cheatsheet.page()._repr_html_().count("<table>") == 5
+    page = cheatsheet.page()
+    assert page._repr_html_().count("<table>") == len(page.tables) == 7
+    assert all(rule in text for rule in page.rules)
+    assert all(len(row) == len(table.head) for table in page.tables for row in table.rows)
+    bubbles = {row[0]: row[-1] for table in page.tables if "Pipelines" in table.title for row in table.rows}
+    assert (bubbles["1F1B"], bubbles["ZB-H1"], bubbles["DualPipe"]) == ("21.0", "7.00", "6.00")
 
 
 # commands --------------------------------------------------------------------------------------------
