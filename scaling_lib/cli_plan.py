@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling_lib import library
 from scaling_lib.cli import price, rate, whole
+from scaling_lib.predict import fraction, rates
 from scaling_lib.units import show
 
 if TYPE_CHECKING:  # the search needs numpy, which the other commands do without
@@ -68,13 +69,18 @@ def _data(layout: Layout) -> dict[str, Any]:
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """The answer as plain data."""
+    """The answer as plain data. step_interval_s: 80% interval of the best layout's step; None where nothing runs."""
+    from scaling_lib.search import estimate
+
+    best = estimate(answer.question, answer.best[0]) if answer.best else None
     return {
         "evaluated": answer.evaluated,
         "feasible": answer.feasible,
         "rejected": answer.rejected,
         "seconds": answer.elapsed,
         "within_5pct": answer.within,
+        "step_interval_s": None if best is None else [best.low, best.high],
+        "rate_is_measured": fraction(answer.question.cluster.chip, answer.question.precision, rates())[1],
         "leanest_rejected_bytes": answer.leanest,
         "best": [_data(layout) for layout in answer.best],
     }
@@ -85,8 +91,21 @@ def text(answer: Answer) -> str:
     rejected = [f"{n:>12,}  {reason}" for reason, n in answer.rejected.items()]
     lines = [f"{answer.evaluated:,} layouts, {answer.feasible:,} run, {answer.within:,} within 5% of the best", ""]
     if answer.best:
-        lines += [_head(answer), *(_line(layout, answer) for layout in answer.best), ""]
+        lines += [_head(answer), *(_line(layout, answer) for layout in answer.best), "", _trust(answer), ""]
     return "\n".join([*lines, "rejected, by the first rule broken:", *rejected])
+
+
+def _trust(answer: Answer) -> str:
+    """How far the best step time is to be trusted."""
+    from scaling_lib.search import estimate
+
+    q = answer.question
+    best = estimate(q, answer.best[0])
+    sure = fraction(q.cluster.chip, q.precision, rates())[1]
+    guess = (
+        "" if sure else f"; no run of {q.cluster.chip.name} in {q.precision} was published: its matmul rate is a guess"
+    )
+    return f"best: {show(best.low, 's')} to {show(best.high, 's')} in four cases of five{guess}"
 
 
 def _head(answer: Answer) -> str:
@@ -159,6 +178,8 @@ def run(args: argparse.Namespace) -> int:
         rate(args.price, cluster.chip),
         args.precision,
     )
+    if args.price is not None and args.tokens is None:
+        raise ValueError("--price alone buys nothing: give --tokens of the whole run too")
     if args.frontier and (args.tokens is None or args.price is None):
         raise ValueError("--frontier weighs days against USD: give --tokens and --price too")
     space = WIDE if args.overlap else Space()

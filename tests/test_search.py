@@ -173,6 +173,9 @@ def test_the_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None
     assert {"evaluated", "feasible", "rejected", "seconds", "within_5pct", "best"} <= set(data)
     assert len(data["best"]) == 2
     assert data["sensitivity"]["price x 2"]["best"][0]["usd"] == pytest.approx(2 * data["best"][0]["usd"])
+    low, high = data["step_interval_s"]
+    assert low < data["best"][0]["step_time_s"] < high
+    assert data["rate_is_measured"]
     sizes = [x["chips"] for x in data["frontier"]]
     assert sizes == sorted(sizes)
     assert set(sizes) <= {2, 4, 8, 16, 32}
@@ -186,6 +189,11 @@ def test_the_command_answers_as_a_table(capsys: pytest.CaptureFixture[str]) -> N
     out = capsys.readouterr().out
     assert "within 5% of the best" in out
     assert "overlapped" in out
+    assert "in four cases of five\n" in out
+    assert program.main(WORDS.replace("dgx-h100", "mi300x-8").split()) == 0
+    assert "no run of mi300x in bf16 was published: its matmul rate is a guess" in capsys.readouterr().out
+    assert program.main([*WORDS.replace("--tokens 1e12", "--price 2").split()]) == 2
+    assert "--price alone" in capsys.readouterr().err
     assert program.main([*WORDS.replace("dgx-h100", "dgx-h10").split()]) == 2
     assert program.main([*WORDS.split(), "--frontier"]) == 2
     assert "give --tokens and --price too" in capsys.readouterr().err
