@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from scaling_lib import budget, catalogue, claims, decide, library, memory
@@ -331,10 +330,3 @@ def _cell(value: Any) -> str:
         return show(value, "", 4)
     text = "–" if value is None else str(value)
     return text if len(text) <= 32 else text[:31] + "…"
-
-
-def existing(path: str) -> Path:
-    """A path that must exist, for options that read a file."""
-    if not Path(path).exists():
-        raise argparse.ArgumentTypeError(f"{path} does not exist; check the path")
-    return Path(path)
