@@ -22,6 +22,7 @@ from scaling_lib.memory import Allowance, ledger
 from scaling_lib.model import attention_params, flops_per_token, mlp_params
 from scaling_lib.precision import RECIPES
 from scaling_lib.predict_terms import Case, Constants, step_parts
+from scaling_lib.units import where
 
 KERNELS = ("unfused", "flash-old", "flash-native")
 STACKS = ("tuned", "generic")
@@ -40,7 +41,8 @@ class Stack:
     the plan's. tp_overlap: matmuls pipelined with tensor-parallel traffic. tp_backward_overlap: the backward all-reduce
     beside the weight gradient. grad_bytes: of a gradient on the wire. shard_group: ranks that share one copy of the
     sharded state; "plan" takes dp x cp. virtual_stages: model chunks a device; "plan" takes
-    the plan's. fp8_recipe: "tensor" (one scale a tensor), "block" (MXFP8, DeepSeek) or "row".
+    the plan's. fp8_recipe: "tensor" (one scale a tensor), "block" (MXFP8, DeepSeek) or "row". ep_overlap: the experts'
+    all-to-all runs under the matmuls of another microbatch (DualPipe).
     """
 
     kernel: str | None = None
@@ -53,6 +55,7 @@ class Stack:
     shard_group: Any = "plan"
     virtual_stages: Any = "plan"
     fp8_recipe: str | None = "tensor"
+    ep_overlap: bool | None = None
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -71,9 +74,9 @@ class Stack:
         return "unfused" if self.kernel == "unfused" else "flash"
 
 
-MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2)
-FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2)
-FSDP_EAGER = Stack("flash-old", "generic", "plan", False, False, True, 4)
+MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2, ep_overlap=False)
+FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2, ep_overlap=False)
+FSDP_EAGER = Stack("flash-old", "generic", "plan", False, False, True, 4, ep_overlap=False)
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,8 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         experts_per_token=moe.experts_per_token if moe else 0,
         expert_params=mlp_params(m, moe.d_ff_expert) if moe else 0,
         expert_width=moe.d_ff_expert if moe else 0,
+        # frameworks cut experts over the tensor group too, unless expert parallelism takes its ranks
+        expert_tp=where(plan.ep <= plan.dp * plan.cp, plan.tp, 1) if moe else 1,
         chips=job.chips,
         dp=plan.dp,
         tp=plan.tp,
@@ -176,6 +181,7 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         gathers=gathers,
         reshard=1 if plan.reshard_after_forward else 0,
         shards_optimizer=plan.zero >= 1,
+        returns_shards=plan.zero == 1,
         sequence_parallel=plan.sequence_parallel,
         full_recompute=1 if recompute == "full" else 0,
         selective_recompute=1 if recompute == "selective" else 0,
@@ -187,6 +193,7 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         tp_overlap=bool(stack.tp_overlap),
         tp_backward_overlap=bool(stack.tp_backward_overlap),
         dp_overlap=bool(stack.dp_overlap),
+        ep_overlap=bool(stack.ep_overlap),
         grad_bytes=stack.grad_bytes,
         narrow=1 if job.precision in NARROW else 0,
         units=table.units.get(chip.name, 0.0),
@@ -251,7 +258,7 @@ def memory_of(job: Job, stack: Stack) -> Memory:
 
     Raises ValueError for a plan whose memory is not defined.
     """
-    likeliest = {name: values[0] for name, values in _choices(job, stack).items()}
+    likeliest = {name: values[0] for name, values in choices(job, stack).items()}
     if "grad_bytes" in likeliest and job.plan.zero < 2:
         likeliest["grad_bytes"] = 4  # buffers are kept in fp32 unless a recipe says so, whatever the wire carries
     stack = replace(stack, **likeliest)
@@ -287,13 +294,13 @@ def chunk_choices(layers: int, pp: int) -> tuple[int, ...]:
     return tuple(v for v in range(1, max(1, -(-layers // pp)) + 1) if -layers % (pp * v) <= 2) or (1,)
 
 
-def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
+def choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
     """Possible values of each input of the stack that is None, the likeliest first."""
     native = rates().kernels.get(job.cluster.chip.name, "ampere") != "ampere"
     layers, pp = job.model.n_layers, int(job.plan.pp)
     chunks = chunk_choices(layers, pp) if pp > 1 else ()
     everyone = int(job.plan.shard_group)
-    choices: dict[str, tuple[Any, ...]] = {
+    found: dict[str, tuple[Any, ...]] = {
         "kernel": ("flash-native", "flash-old") if native else ("flash-native", "unfused"),
         "tuning": STACKS,
         "fp8_recipe": ("tensor", "block") if job.precision == "fp8" else ("tensor",),
@@ -301,11 +308,12 @@ def _choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
         "tp_overlap": (True, False) if job.plan.tp > 1 else (False,),
         "tp_backward_overlap": (True, False) if job.plan.tp > 1 else (False,),
         "dp_overlap": (True, False) if everyone > 1 else (False,),
+        "ep_overlap": (False, True) if job.model.moe is not None and job.plan.ep > 1 else (False,),
         "grad_bytes": (2, 4) if everyone > 1 else (2,),
         "shard_group": tuple(dict.fromkeys((everyone, min(everyone, job.cluster.domain)))),
         "virtual_stages": tuple(dict.fromkeys((chunks[len(chunks) // 2], chunks[0], chunks[-1]))) if chunks else (1,),
     }
-    return {name: values for name, values in choices.items() if getattr(stack, name) is None}
+    return {name: values for name, values in found.items() if getattr(stack, name) is None}
 
 
 def _seconds(job: Job, stack: Stack) -> dict[str, Any]:
@@ -326,10 +334,10 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
             f"{job.chips}, "
             f"micro_batch {job.plan.micro_batch}; give positive numbers"
         )
-    choices = _choices(job, stack)
+    open_ = choices(job, stack)
     found = []
-    for values in product(*choices.values()):
-        found.append(_seconds(job, replace(stack, **dict(zip(choices, values, strict=True)))))
+    for values in product(*open_.values()):
+        found.append(_seconds(job, replace(stack, **dict(zip(open_, values, strict=True)))))
     totals = [sum(parts.values()) for parts in found]
     if not all(isfinite(t) and t > 0 for t in totals):
         raise ValueError(
@@ -349,7 +357,7 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
         rate * flops_per_token(job.model, job.seq_len, "causal") / job.peak,
         rate * flops_per_token(job.model, job.seq_len, "full") / job.peak,
         rate,
-        tuple(name for name, values in choices.items() if len(values) > 1),
+        tuple(name for name, values in open_.items() if len(values) > 1),
         assumed,
         memory_of(job, stack),
     )
@@ -365,6 +373,8 @@ def _widths(job: Job, assumed: tuple[str, ...], calibration: Calibration | None)
         return width, width
     if not fraction(job.cluster.chip, job.precision, table)[1]:
         extra += wide["prior_spread"] ** 2
+    if job.model.moe is not None:
+        extra += wide["experts"] ** 2
     return (wide["low"] ** 2 + extra) ** 0.5, (wide["high"] ** 2 + extra) ** 0.5
 
 
@@ -372,6 +382,7 @@ def _kind(name: str) -> str:
     """The row of [assumed] that a field's name falls under."""
     kinds = {
         "layout": "layout",
+        "architecture": "architecture",
         "recompute": "recompute",
         "micro_batch": "micro_batch",
         "mbs": "micro_batch",

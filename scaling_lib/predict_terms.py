@@ -37,6 +37,7 @@ class Constants:
     score_backward: float
     score_traffic: float
     layer_floor: float  # seconds that launching one layer's forward kernels takes
+    exchange: float  # seconds in sight that a chunk's send to the next stage costs each pass
     hop: float  # seconds a step of a collective
     hbm_fraction: float  # reachable share of a data-sheet bandwidth
     link_fraction: float
@@ -46,6 +47,8 @@ class Constants:
     expert_half_tokens: float  # tokens an expert needs to reach half its matmul rate
     expert_link_exposed: float  # share of the experts' all-to-all in sight, inside the domain
     expert_nic_exposed: float  # and across domains
+    expert_launch: float  # seconds that launching routing, sorting and experts adds to one layer's forward kernels
+    permute_bytes: float  # bytes per element of a routed copy, for sorting tokens by expert and back
     window_forward: float = 1 / 3  # share of the exposed window under forward passes
 
 
@@ -73,6 +76,7 @@ class Case:
     experts_per_token: Any
     expert_params: Any
     expert_width: Any
+    expert_tp: Any  # ranks that cut each expert as tensor parallelism cuts a layer; 1 when ranks hold whole experts
     chips: Any
     dp: Any
     tp: Any
@@ -86,6 +90,7 @@ class Case:
     gathers: Any  # 1 when weights are sharded and gathered for use (ZeRO-3)
     reshard: Any  # 1 when they are gathered again for the backward pass, and for each microbatch
     shards_optimizer: Any  # 1 for ZeRO-1 and above
+    returns_shards: Any  # 1 for ZeRO-1: updated weights go back to all ranks after the step
     sequence_parallel: Any
     full_recompute: Any
     selective_recompute: Any
@@ -97,6 +102,7 @@ class Case:
     tp_overlap: Any
     tp_backward_overlap: Any
     dp_overlap: Any
+    ep_overlap: Any  # 1 when the experts' all-to-all runs under the matmuls of another microbatch
     grad_bytes: Any
     narrow: Any  # 1 when layer matmuls take 8-bit or narrower operands
     units: Any  # compute units (SMs) that share a matmul
@@ -155,14 +161,21 @@ def _matmuls(case: Case, k: Constants, tokens: Any) -> Any:
 def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
     """Forward seconds of routed experts and of their all-to-all, for one layer that has them."""
     own = tokens / case.tp  # each tensor rank routes its own share
+    cut = case.expert_tp
     rate = _layer_rate(case, k)
     idle = k.expert_half_tokens * case.n_experts / case.ep  # of each expert on the chip, in tokens
-    gemm = 2 * case.expert_params / rate * (own * case.experts_per_token + idle)
-    size = 2 * own * case.experts_per_token * case.d_model * 2  # there and back, 16 bits
+    gemm = 2 * case.expert_params / rate * (own * case.experts_per_token + idle / cut)
+    size = 2 * own * case.d_model * 2  # of one copy of each token, there and back, 16 bits
     near = minimum(case.ep, case.domain)
-    inside = size * (near - 1) / case.ep / (k.link_fraction * case.link)
-    across = size * (case.ep - near) / case.ep / (k.nic_fraction * case.nic)
-    return gemm, k.expert_link_exposed * inside + k.expert_nic_exposed * across
+    gathered = size * case.experts_per_token * (cut - 1)  # by ranks that share an expert: the copies of all of them
+    inside = size * case.experts_per_token * (near - 1) / case.ep + gathered
+    inside = inside / (k.link_fraction * case.link)
+    # a domain gets one copy of a token, whichever of its experts are meant: the domains that k choices will hit
+    domains = maximum(1.0, case.ep / near)
+    hit = (domains - 1) * (1 - (1 - 1 / domains) ** case.experts_per_token)
+    across = size * hit / (k.nic_fraction * case.nic)
+    seen = k.expert_link_exposed * inside + k.expert_nic_exposed * across
+    return gemm, seen * where(case.ep_overlap, k.overlap_leak, 1.0)
 
 
 def layer_times(case: Case, k: Constants) -> LayerTimes:
@@ -195,6 +208,8 @@ def layer_times(case: Case, k: Constants) -> LayerTimes:
         20 * case.d_model / spread + (4 + 2 * case.gated) * ff + 4 * (case.query_width + 2 * case.key_width) / case.tp
     )
     casts = case.narrow * 4 * (2 * case.d_model + case.query_width / case.tp + ff)
+    routed_copies = case.moe_share * case.experts_per_token / case.tp
+    width = width + routed_copies * (k.permute_bytes * case.d_model + (4 + 2 * case.gated) * case.expert_width)
     element_f = tokens * (k.element_traffic * width + casts) / hbm
     element_b = k.element_backward * element_f
     # tensor parallelism: two all-reduces (or gather and scatter pairs) a pass
@@ -215,8 +230,9 @@ def _layer_total(
     """Sum of a layer's parts, not below the time that launching its kernels takes, and what is computed twice."""
     work_f = gemm + attention[0] + element[0] + tp[0] + cp[0] + routed
     work_b = 2 * gemm + attention[1] + element[1] + tp[1] + cp[1] + routed
-    forward = (work_f * work_f + k.layer_floor**2) ** 0.5
-    backward = (work_b * work_b + (2 * k.layer_floor) ** 2) ** 0.5
+    floor = k.layer_floor + k.expert_launch * case.moe_share
+    forward = (work_f * work_f + floor * floor) ** 0.5
+    backward = (work_b * work_b + 4 * floor * floor) ** 0.5
     again = (
         where(case.unfused, 1.0, k.recompute_share) * case.full_recompute * forward
         + case.selective_recompute * where(case.unfused, attention[0], 0.5 * element[0])
@@ -252,7 +268,8 @@ def step_parts(case: Case, k: Constants, layer: LayerTimes | None = None) -> dic
     tokens = case.micro_batch * case.seq_len / case.cp
     hbm = k.hbm_fraction * case.hbm
     # weights gathered for use and given back: beside the layer's own work
-    owned = case.weights / case.tp + case.moe_share * case.n_experts * case.expert_params / case.ep  # of one layer
+    # weights of one layer
+    owned = case.weights / case.tp + case.moe_share * case.n_experts * case.expert_params / case.ep / case.expert_tp
     group = case.shard_group
     bandwidth = _group_bandwidth(case, k, case.tp * case.cp, maximum(1, group / case.cp))
     left = (group - 1) / group
@@ -272,6 +289,11 @@ def step_parts(case: Case, k: Constants, layer: LayerTimes | None = None) -> dic
     wire = where(case.chips <= case.domain, k.link_fraction * case.link, k.nic_fraction * case.nic)
     p2p = (p - 1) * 2 * (2 * tokens * case.d_model / case.tp / wire + k.hop)
     fill = (p - 1) * stage / v + p2p
+    busy = m * case.n_layers / p
+    piped = where(p > 1, 1.0, 0.0)
+    exchange = 2 * m * v * k.exchange * piped
+    # an untuned pipeline waits for each transfer, so the launch of the next microbatch's kernels is not hidden
+    restart = (3 + case.full_recompute) * k.layer_floor * case.generic * piped
     # gradients reduced and weights gathered once a step, partly under the first and last microbatches
     params = case.n_layers * owned / p + case.vocab * case.d_model / case.tp
     replicas = maximum(1, case.dp * case.cp / 1)
@@ -284,9 +306,8 @@ def step_parts(case: Case, k: Constants, layer: LayerTimes | None = None) -> dic
     hidden = maximum(0.0, reduce - back) + k.overlap_leak * minimum(reduce, back)
     hidden = hidden + maximum(0.0, gather - ahead) + k.overlap_leak * minimum(gather, ahead)
     dp = where(case.dp_overlap, hidden, reduce + gather)
-    dp = dp + k.generic_broadcast * case.generic * case.shards_optimizer * (1 - case.gathers) * (group - 1)
+    dp = dp + k.generic_broadcast * case.generic * case.returns_shards * (1 - case.gathers) * (group - 1)
     optimizer = k.optimizer_bytes * params / where(case.shards_optimizer, maximum(1, group), 1) / hbm
-    busy = m * case.n_layers / p
     parts = {
         "compute/matmuls": busy * layer.gemm,
         "compute/attention": busy * layer.attention,
@@ -299,8 +320,9 @@ def step_parts(case: Case, k: Constants, layer: LayerTimes | None = None) -> dic
         "communication/fsdp": busy * fsdp,
         "communication/data parallel": dp,
         "pipeline/fill and drain": fill,
+        "pipeline/exchange": exchange,
         "pipeline/uneven stages": m * (slowest - stage - loss / p),
-        "other/launch overhead": busy * layer.floor,
+        "other/launch overhead": busy * (layer.floor + restart),
         "other/optimizer": optimizer,
     }
     late = k.chip_spread * log2(case.chips)

@@ -178,8 +178,8 @@ class Published:
         return each * float(self.job.batch_tokens) / (float(self.job.chips) * self.rate)
 
 
-# The paper says that optimizer and gradients are sharded and that stages are interleaved, but not in how many chunks,
-# and not what overlaps: unknown.
+# The paper says that optimizer and gradients are sharded, that the first and the last stage hold one layer less, and that
+# stages are interleaved, but not in how many chunks, and not what overlaps: unknown.
 META = replace(MEGATRON, virtual_stages=None, tp_overlap=None, tp_backward_overlap=None)
 
 
@@ -187,7 +187,7 @@ def published_405b() -> tuple[Published, ...]:
     """The layouts of Llama 3 405B in its paper's table, with the printed rates."""
     entry, found = catalogue.find("reported_runs", "llama-3.1-405b"), []
     for row in entry["layouts"]:
-        plan = ParallelPlan(dp=row["dp"], tp=row["tp"], pp=row["pp"], cp=row["cp"], zero=2)
+        plan = ParallelPlan(dp=row["dp"], tp=row["tp"], pp=row["pp"], cp=row["cp"], zero=2, light_ends=True)
         tokens = row["sequences"] * row["seq_len"]
         job = Job(model(entry["model"]), cluster("dgx-h100"), plan, row["chips"], tokens, row["seq_len"])
         found.append(Published(job, catalogue.figure(row, "rate", "FLOP/s", f"405B on {row['chips']} GPUs")))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +22,11 @@ from scaling_lib.hardware import cluster as cluster_named
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.model import MLA, MoE, TransformerConfig
 from scaling_lib.precision import RECIPES
-from scaling_lib.predict import KERNELS, RECOMPUTE_KINDS, STACKS, Stack
+from scaling_lib.predict import Stack
 
 RUNS = DATA / "runs.csv"
-# name of a chip as tables print it, folded, to the cluster it is usually built into
-CLUSTERS = {
-    "a100": "dgx-a100",
-    "a10080gb": "dgx-a100",
-    "a10040gb": "dgx-a100-40gb",
-    "h100": "dgx-h100",
-    "h200": "dgx-h200",
-    "h800": "h800-ib",
-    "b200": "dgx-b200",
-    "b300": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "mi300x": "mi300x-8",
-    "mi355x": "mi355x-8",
-    "tpuv4": "tpu-v4",
-    "tpuv5e": "tpu-v5e",
-    "tpuv5p": "tpu-v5p",
-    "tpuv6e": "tpu-v6e",
-    "tpuv7": "tpu-v7",
-    "trn2": "trn2-ultra",
-    "trainium2": "trn2-ultra",
-}
+NOTHING = ("", "nan", "none", "na", "n/a", "-", "--", "?", "null", "unknown", "tbd", "not reported")
+UNITS = r"s|sec|seconds?|gpus?|chips?|tokens?|seqs?|sequences|gib|gb|b|layers?|tb/s|gb/s|tok/s"
 
 
 class RowError(ValueError):
@@ -96,10 +77,12 @@ def fold(text: str) -> str:
 def number(row: Mapping[str, str | None], key: str) -> float | None:
     """A positive number of a row, or None when the cell is empty. Raises RowError when it is something else."""
     text = (row.get(key) or "").strip()
-    if not text or text.lower() in ("nan", "none", "na", "n/a", "-", "?"):
+    if text.lower() in NOTHING:
         return None
+    plain = re.sub(rf"(?<=[\d\s])({UNITS})\Z", "", text.lower().lstrip("~\u2248 ")).strip()
+    thousand = 1024.0 if key == "seq_len" and plain.endswith("k") else 1.0
     try:
-        value = float(text.replace(",", ""))
+        value = float(re.sub(r"[,_\s\u00a0\u202f]", "", plain[:-1] if thousand > 1 else plain)) * thousand
     except ValueError:
         raise RowError(f"{key} is {text!r}, no number") from None
     if not 0 < value < 1e30:
@@ -115,15 +98,67 @@ def whole(row: Mapping[str, str | None], key: str) -> int | None:
     return None if value is None else int(value)
 
 
+def maybe(row: Mapping[str, str | None], key: str, assumed: list[str]) -> int | None:
+    """A whole number that a rule can stand in for: None, and named in `assumed`, when the cell makes no sense.
+
+    A printed 0 is the usual way to write that a degree is not used.
+    """
+    if re.fullmatch(r"[-+]?0*\.?0*", (row.get(key) or "").strip()):
+        return None
+    try:
+        return whole(row, key)
+    except RowError:
+        assumed.append(key)
+        return None
+
+
+def _positive(row: Mapping[str, str | None], key: str, assumed: list[str]) -> float | None:
+    """The same for a positive number that need not be whole."""
+    try:
+        return number(row, key)
+    except RowError:
+        assumed.append(key)
+        return None
+
+
 def _flag(row: Mapping[str, str | None], key: str) -> bool | None:
-    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}.get(
-        (row.get(key) or "").strip().lower()
-    )
-
-
-def _among(row: Mapping[str, str | None], key: str, known: Iterable[str]) -> str | None:
     text = (row.get(key) or "").strip().lower()
-    return text if text in known else None
+    if text in ("yes", "y", "true", "t", "1", "1.0", "on", "enabled"):
+        return True
+    return False if text in ("no", "n", "false", "f", "0", "0.0", "off", "none", "disabled") else None
+
+
+# words by which tables name what the predictor tells apart; the first pattern found decides
+KERNEL_WORDS = (
+    (r"unfused|eager|naive|math|no-?flash", "unfused"),
+    (r"native|cudnn|transformer ?engine|\bte\b|(flash(attention)?|fa)[- _]?[34]|fused|splash", "flash-native"),
+    (r"flash-?old|triton|(flash(attention)?|fa)[- _]?[12]|xformers", "flash-old"),
+)
+STACK_WORDS = (
+    (r"generic|deepspeed|eager|neox|llm-foundry|internevo|colossal|hugging ?face|accelerate", "generic"),
+    (r"tuned|megatron|mcore|nemo|transformer ?engine|maxtext|\bxla\b|\bjax\b|\bpax|compile|megascale|hai-llm", "tuned"),
+)
+RECOMPUTE_WORDS = (
+    (r"half|every ?(2|second)|1/2", "half"),
+    (r"full|uniform|all layers|^yes$|^true$", "full"),
+    (r"^(none|no|off|0|false|disabled)$", "none"),
+    (r".", "selective"),
+)
+
+
+def _word(text: str | None, table: Iterable[tuple[str, str]]) -> str | None:
+    """What a free text names, or None."""
+    folded = (text or "").strip().lower()
+    if folded in ("", "nan", "unknown", "?", "-"):
+        return None
+    return next((name for pattern, name in table if re.search(pattern, folded)), None)
+
+
+@cache
+def _rules() -> dict[str, float]:
+    """Rules for what a table does not print."""
+    rules: dict[str, float] = catalogue.read_toml(DATA / "run_models.toml")["assumed"]
+    return rules
 
 
 @cache
@@ -134,7 +169,8 @@ def _shapes() -> dict[str, dict[str, Any]]:
 
 def shape(name: str) -> Mapping[str, Any]:
     """Published shape of a model named in a table; empty when unknown."""
-    folded = fold(name.replace("Nemotron-4", "Nemotron4"))
+    words = re.sub(r"^[\w.-]+/", "", name.strip())  # organisations stand before a slash
+    folded = fold(re.sub(r"^meta[ -]|-?instruct|-?base", "", words.replace("Nemotron-4", "Nemotron4"), flags=re.I))
     found = [key for key in _shapes() if folded.startswith(key)]
     return _shapes()[max(found, key=len)] if found else {}
 
@@ -150,51 +186,83 @@ def _layers(params_b: float | None, d: int, ff: int, kv: int, heads: int, gated:
     return count
 
 
+def _params_b(row: Mapping[str, str | None], name: str, assumed: list[str]) -> float | None:
+    """Parameters in thousands of millions: the column, or what the name says, as in "MaxText-128B"."""
+    printed = _positive(row, "params_b", assumed)
+    if printed is not None:
+        return printed
+    found = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])", name.replace("_", "-"), re.IGNORECASE)
+    return float(found[1]) * {"m": 1e-3, "b": 1.0, "t": 1e3}[found[2].lower()] if found else None
+
+
+def _width(params_b: float) -> int:
+    """Width of a dense model of common proportions: 12 L D^2 parameters and D = 128 L, in steps of 128."""
+    steps = round(float((params_b * 1e9 * 128 / 12) ** (1 / 3)) / 128)
+    return max(128, 128 * steps)
+
+
+EXPERT_COLUMNS = ("n_experts", "experts_per_token", "expert_ffn", "n_shared_experts", "n_dense_layers")
+EXPERT_NAMES = r"moe|\d+x\d+b|\ba\d+(\.\d+)?b\b"
+
+
+def _experts(
+    row: Mapping[str, str | None], known: Mapping[str, Any], name: str, layers: int, assumed: list[str]
+) -> MoE | None:
+    """Experts of a row: its own columns where it has them, then the published shape. Raises RowError without either."""
+    columns = [maybe(row, key, assumed) for key in EXPERT_COLUMNS]
+    if columns[0] and columns[1] and columns[2]:
+        return MoE(columns[0], columns[1], columns[2], columns[3] or 0, columns[4] or 0)
+    moe = MoE(*known["moe"]) if "moe" in known else None
+    if moe is None and not known and re.search(EXPERT_NAMES, name.lower()):
+        wanted = ", ".join(EXPERT_COLUMNS)
+        raise RowError(f"{name!r} has experts whose number and width are not in the columns: fill {wanted}")
+    if moe and 2 * layers < int(known.get("n_layers", layers)):  # proxies of a few layers keep one dense layer
+        moe = replace(moe, n_dense_layers=min(moe.n_dense_layers, 1))
+    return moe
+
+
 def _config(row: Mapping[str, str | None], assumed: list[str]) -> TransformerConfig:
     """The model of a row: its columns, then its published shape, then the rules of thumb, each named."""
     name = (row.get("model") or "").strip()
     known = shape(name)
+    stand_in = bool(known.get("approximate"))
+    if stand_in:
+        assumed.append("architecture")
 
     def take(column: str, key: str) -> int | None:
-        value = whole(row, column)
-        if value is None and key in known:
-            return int(known[key])
-        return value
+        value = None if stand_in else maybe(row, column, assumed)
+        return int(known[key]) if value is None and key in known else value
 
+    size = _params_b(row, name, assumed)
     d = take("hidden", "d_model")
     if d is None:
-        raise RowError(f"the shape of model {name!r} is not printed: fill layers, hidden, ffn, heads")
+        if size is None or re.search(EXPERT_NAMES, name.lower()):
+            raise RowError(f"the shape of model {name!r} is not printed: fill layers, hidden, ffn, heads")
+        d = _width(size)
+        assumed.append("architecture")
     gated = _flag(row, "gated_mlp")
     if gated is None:
         gated = bool(known["gated"]) if "gated" in known else None
     if gated is None:
-        gated = bool(re.search(r"llama|mistral|mixtral|qwen|intern|deepseek|gemma|yi-", name.lower()))
+        gated = bool(re.search(r"llama|mistral|mixtral|qwen|intern|deepseek|gemma|yi-|olmo|phi-?3", name.lower()))
         assumed.append("gated_mlp")
     heads = take("heads", "n_heads")
     if heads is None:
         heads = max(1, round(d / 128))
         assumed.append("heads")
-    kv = take("kv_heads", "n_kv_heads")
-    if kv is None:
-        kv = heads
+    kv = take("kv_heads", "n_kv_heads") or heads
     ff = take("ffn", "d_ff")
     if ff is None:
-        ff = 4 * d
+        ff = 128 * round(8 * d / 3 / 128) if gated and "architecture" in assumed else 4 * d
         assumed.append("ffn")
     vocab = take("vocab", "vocab_size")
     if vocab is None:
-        vocab = int(catalogue.read_toml(DATA / "run_models.toml")["assumed"]["vocab_size"])
+        vocab = int(_rules()["vocab_size"])
         assumed.append("vocab")
     layers = take("layers", "n_layers")
     if layers is None:
-        layers = _layers(number(row, "params_b"), d, ff, kv, heads, gated, vocab)
+        layers = _layers(size, d, ff, kv, heads, gated, vocab)
         assumed.append("layers")
-    moe = MoE(*known["moe"]) if "moe" in known else None
-    if moe is None and re.search(r"moe|\d+x\d+b|\ba\d+(\.\d+)?b\b", name.lower()):
-        raise RowError(f"{name!r} has experts whose number and width are not in the columns")
-    if moe and 2 * layers < int(known.get("n_layers", layers)):  # proxies of a few layers keep one dense layer
-        moe = replace(moe, n_dense_layers=min(moe.n_dense_layers, 1))
-    head_dim = int(known.get("head_dim") or max(1, d // heads))
     return TransformerConfig(
         name or "unnamed",
         layers,
@@ -202,22 +270,55 @@ def _config(row: Mapping[str, str | None], assumed: list[str]) -> TransformerCon
         ff,
         heads,
         min(kv, heads),
-        head_dim,
+        int(known.get("head_dim") or max(1, d // heads)),
         vocab,
         gated,
         False,
-        moe=moe,
+        moe=_experts(row, known, name, layers, assumed),
         mla=MLA(*known["mla"]) if "mla" in known else None,
     )
 
 
-def _cluster(row: Mapping[str, str | None]) -> Cluster:
+@cache
+def _chips() -> dict[str, dict[str, Any]]:
+    chips: dict[str, dict[str, Any]] = catalogue.read_toml(DATA / "run_chips.toml")["chips"]
+    return chips
+
+
+def _variant(name: str, entry: Mapping[str, Any]) -> Cluster:
+    """The usual cluster of a chip, with the figures in which the chip differs from the catalogue's."""
+    where = f"chip {name} of run_chips.toml"
+    found = cluster_named(str(entry["cluster"]))
+    changes: dict[str, Any] = {}
+    if "peak" in entry:
+        changes["peak"] = {p: catalogue.peak(entry["peak"], p, where) for p in entry["peak"]}
+    if "hbm" in entry:
+        changes["hbm"] = catalogue.figure(entry, "hbm", "B", where)
+    if "hbm_bandwidth" in entry:
+        changes["hbm_bandwidth"] = catalogue.bandwidth(entry, "hbm_bandwidth", where, "read+write")
+    levels = list(found.levels)
+    for key, at in (("inner", 0), ("outer", -1)):
+        if key in entry:
+            levels[at] = replace(levels[at], egress=catalogue.bandwidth(entry, key, where, "egress", "chip"))
+    if not changes and tuple(levels) == found.levels:
+        return found
+    return replace(found, chip=replace(found.chip, name=name, **changes), levels=tuple(levels))
+
+
+@cache
+def chip_cluster(text: str) -> Cluster:
+    """The cluster of a chip as a table spells it. Raises RowError for a name that no pattern knows."""
+    folded = fold(text)
+    for name, entry in _chips().items():
+        if any(re.search(pattern, folded) for pattern in entry["names"]):
+            return _variant(name, entry)
+    raise RowError(f"chip {text!r} is not in the catalogue: {near(folded, _chips())}")
+
+
+def _cluster(row: Mapping[str, str | None], assumed: list[str]) -> Cluster:
     """The cluster of a row's chip, with the row's own NIC and memory bandwidth where printed."""
-    text = (row.get("chip") or "").strip()
-    if fold(text) not in CLUSTERS:
-        raise RowError(f"chip {text!r} is not in the catalogue: {near(fold(text), CLUSTERS)}")
-    found = cluster_named(CLUSTERS[fold(text)])
-    nic, hbm = number(row, "nic_gb_s_per_chip"), number(row, "hbm_tb_s")
+    found = chip_cluster((row.get("chip") or "").strip())
+    nic, hbm = _positive(row, "nic_gb_s_per_chip", assumed), _positive(row, "hbm_tb_s", assumed)
     if nic is not None and found.levels[-1].topology == "switch":
         found = replace(found, levels=(*found.levels[:-1], replace(found.levels[-1], egress=nic * 1e9)))
     if hbm is not None:
@@ -228,20 +329,12 @@ def _cluster(row: Mapping[str, str | None]) -> Cluster:
 def precision_of(text: str) -> str:
     """Name of the matmul precision: bf16 (fp16 runs at its rate), fp8, fp4 or int8. Raises RowError for another."""
     folded = fold(text)
-    for name in ("fp4", "fp8", "int8"):
-        if name in folded:
+    for name, words in (("fp4", r"fp4"), ("fp8", r"fp8|float8|e4m3"), ("int8", r"int8|aqt")):
+        if re.search(words, folded):
             return name
-    if folded in ("", "bf16", "fp16", "bfloat16", "float16", "half", "mixed", "16bit"):
+    if folded in ("nan", "unknown", "mixed", "half", "amp", "16bit", "") or re.search(r"(b|f|fp|float)16", folded):
         return "bf16"
     raise RowError(f"precision {text!r} is not known: write bf16, fp16, fp8, fp4 or int8")
-
-
-def _recompute(text: str) -> str | None:
-    """Kind of recomputation from free text: full, none, or selective when some modules are named; None when blank."""
-    folded = fold(text)
-    if folded in ("", "nan", "unknown"):
-        return None
-    return "full" if "full" in folded else "none" if folded in ("none", "no", "off", "0") else "selective"
 
 
 def _fp8_recipe(text: str) -> str | None:
@@ -254,34 +347,42 @@ def _fp8_recipe(text: str) -> str | None:
 
 def _plan(row: Mapping[str, str | None], chips: int, assumed: list[str]) -> tuple[ParallelPlan, int | None]:
     """The layout of a row, and its virtual stages (None when unknown)."""
-    told = "tier" in row and (row.get("tier") or "").strip() == "A"
-    tp, pp, cp, ep = (whole(row, key) or 1 for key in ("tp", "pp", "cp", "ep"))
+    told = (row.get("tier") or "").strip().upper() == "A"
+    tp, pp, cp, ep = (maybe(row, key, assumed) or 1 for key in ("tp", "pp", "cp", "ep"))
     if chips % (tp * pp * cp):
         raise RowError(f"TP {tp} x PP {pp} x CP {cp} does not divide {chips} chips")
     dp = chips // (tp * pp * cp)
-    shards = whole(row, "fsdp") or 1
+    shards = maybe(row, "fsdp", assumed) or 1
     no_layout = not any((row.get(key) or "").strip() for key in ("tp", "pp", "dp", "cp"))
-    try:
-        zero = whole(row, "zero_stage")
-    except RowError:
-        zero = 0  # a printed 0
-    if zero is None:
-        zero = 3 if shards > 1 or no_layout else 1
-    vpp = whole(row, "vpp")
+    stage = re.search(r"[0-3]", row.get("zero_stage") or "")
+    zero = int(stage[0]) if stage else 3 if shards > 1 or no_layout else 1
+    vpp = maybe(row, "vpp", assumed)
+    if "dualpipe" in _notes(row):
+        vpp = vpp or 2  # each device holds a piece of both ends, which halves the bubble as two chunks do
     if vpp is None and (pp == 1 or told):
         vpp = 1
     if vpp is not None and pp > 1:
         vpp = min(vpp, 64)
     if no_layout:
         assumed.append("layout")
-    plan = ParallelPlan(dp, tp, pp, cp, min(ep, max(1, dp * cp * tp)), min(zero, 3), vpp or 1)
+    plan = ParallelPlan(dp, tp, pp, cp, min(ep, max(1, dp * cp * tp)), zero, vpp or 1)
     return plan, vpp if pp > 1 else 1
+
+
+def _notes(row: Mapping[str, str | None]) -> str:
+    return (row.get("notes") or "").lower()
+
+
+def _ep_overlap(row: Mapping[str, str | None]) -> bool | None:
+    """Whether the experts' all-to-all is hidden: the row's column, or a schedule that does so by design."""
+    told = _flag(row, "ep_overlap")
+    return True if told is None and "dualpipe" in _notes(row) else told
 
 
 def _shard_group(row: Mapping[str, str | None], plan: ParallelPlan) -> int:
     """Ranks that share one copy of the sharded state, as the row's columns or notes say."""
-    shards = whole(row, "shard_group") or whole(row, "fsdp")
-    note = re.search(r"zero1(?: size |=)(-?\d+)", row.get("notes") or "")
+    shards = maybe(row, "shard_group", []) or maybe(row, "fsdp", [])
+    note = re.search(r"zero1(?: size |=)(-?\d+)", _notes(row))
     if shards is None and note and int(note[1]) > 0:
         shards = int(note[1])
     everyone = int(plan.shard_group)
@@ -291,18 +392,21 @@ def _shard_group(row: Mapping[str, str | None], plan: ParallelPlan) -> int:
 def read_row(row: Mapping[str, str | None]) -> Run:
     """A row as a run. Raises RowError with the reason when it cannot be predicted."""
     assumed: list[str] = []
-    config, cluster = _config(row, assumed), _cluster(row)
+    config, cluster = _config(row, assumed), _cluster(row, assumed)
     chips, seq_len = whole(row, "n_chips"), whole(row, "seq_len")
-    if chips is None or seq_len is None:
-        raise RowError(f"{'n_chips' if chips is None else 'seq_len'} is not printed")
+    if chips is None:
+        raise RowError("n_chips is not printed")
     plan, vpp = _plan(row, chips, assumed)
-    sequences, tokens = number(row, "global_batch_seqs"), number(row, "tokens_per_step")
+    sequences, tokens = (_positive(row, key, assumed) for key in ("global_batch_seqs", "tokens_per_step"))
+    if seq_len is None:
+        seq_len = round(tokens / sequences) if tokens and sequences else int(_rules()["seq_len"])
+        assumed.append("seq_len")
     if sequences is None and tokens is not None:
         sequences = tokens / seq_len
-    step, rate = number(row, "step_time_s"), number(row, "tokens_per_s_per_chip")
-    micro = whole(row, "micro_batch")
+    step, rate = (_positive(row, key, assumed) for key in ("step_time_s", "tokens_per_s_per_chip"))
+    micro = maybe(row, "micro_batch", assumed)
     if micro is None:
-        micro = _micro_batch(plan, seq_len, sequences, cluster.levels[0].topology == "torus")
+        micro = _micro_batch(plan, config, cluster, seq_len, sequences)
         assumed.append("micro_batch")
     if sequences is None:
         sequences = float(8 * micro * int(plan.dp))
@@ -317,12 +421,16 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         raise RowError(f"{cluster.chip.name} has no {precision} peak in the catalogue")
     guessed = re.split(r"[;,]", row.get("guessed") or "")
     assumed += [g.strip() for g in guessed if g.strip()]
-    recompute = _among(row, "recompute_kind", RECOMPUTE_KINDS) or _recompute(row.get("recompute") or "")
+    recompute = _word(row.get("recompute_kind"), RECOMPUTE_WORDS) or _word(row.get("recompute"), RECOMPUTE_WORDS)
     plan = replace(plan, micro_batch=micro, sequence_parallel=_flag(row, "sequence_parallel") is not False)
-    grad = number(row, "grad_bytes")
+    tuning = _word(row.get("stack"), STACK_WORDS)
+    if tuning is None:
+        tuning = _word(f"{row.get('source_repo_or_title') or ''} {config.name}", STACK_WORDS)
+        assumed += ["stack"] if tuning else []
+    grad = _positive(row, "grad_bytes", assumed)
     stack = Stack(
-        _among(row, "attention_kernel", KERNELS),
-        _among(row, "stack", STACKS),
+        _word(row.get("attention_kernel"), KERNEL_WORDS),
+        tuning,
         recompute,
         _flag(row, "tp_overlap"),
         _flag(row, "tp_backward_overlap"),
@@ -331,9 +439,10 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         _shard_group(row, plan),
         vpp,
         _fp8_recipe(row.get("precision") or ""),
+        _ep_overlap(row),
     )
     job = Job(config, cluster, plan, chips, sequences * seq_len, seq_len, precision=precision, recipe=RECIPES["bf16"])
-    memory = number(row, "memory_gib")
+    memory = _positive(row, "memory_gib", assumed)
     return Run(
         str(row.get("id") or "?"),
         source_of(row),
@@ -350,17 +459,24 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     )
 
 
-def _micro_batch(plan: ParallelPlan, seq_len: int, sequences: float | None, torus: bool) -> int:
-    """A micro-batch where none is printed: one sequence in a pipeline, all on TPUs, else about 8,192 tokens."""
+def _micro_batch(
+    plan: ParallelPlan, config: TransformerConfig, cluster: Cluster, seq_len: int, sequences: float | None
+) -> int:
+    """A micro-batch where none is printed: one sequence in a pipeline, all on TPUs, else about 8,192 tokens, or more
+    where a model that is not split leaves room for their activations."""
     most = int(sequences / int(plan.dp)) if sequences else 8
-    if torus:
+    if cluster.levels[0].topology == "torus":
         return max(1, most)  # their frameworks do not accumulate gradients unless asked
-    return max(1, min(1 if plan.pp > 1 else max(1, 8192 // seq_len), most))
+    tokens, rules = 8192.0, _rules()
+    if plan.pp == 1 and plan.tp == 1:
+        each = rules["activation_bytes"] * config.d_model * config.n_layers + rules["logit_bytes"] * config.vocab_size
+        tokens = max(tokens, rules["activation_share"] * cluster.chip.hbm / each)
+    fitting = 2 ** int(log2(max(1.0, tokens / seq_len)))
+    return max(1, min(1 if plan.pp > 1 else fitting, most))
 
 
 def _memory_kind(row: Mapping[str, str | None]) -> str:
-    notes = (row.get("notes") or "").lower()
-    return "allocated" if "max_allocated" in notes or "peak_memory_usage" in notes else "used"
+    return "allocated" if re.search(r"max_(memory_)?allocated|peak_memory_usage", _notes(row)) else "used"
 
 
 def source_of(row: Mapping[str, str | None]) -> str:
@@ -372,7 +488,10 @@ def read_rows(path: str | Path = RUNS) -> list[dict[str, str | None]]:
     """The rows of a CSV file as mappings. Raises RowError when it cannot be read or has no such columns."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            rows = [{k: v if isinstance(v, str) else None for k, v in row.items() if k} for row in csv.DictReader(file)]
+            rows = [
+                {re.sub(r"\W+", "_", k.strip().lower()): v if isinstance(v, str) else None for k, v in row.items() if k}
+                for row in csv.DictReader(file)
+            ]
     except OSError as error:
         raise RowError(f"cannot read {path}: {error.strerror}; check the path") from None
     except csv.Error as error:

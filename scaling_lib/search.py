@@ -380,6 +380,7 @@ def seconds(q: Question, plan: ParallelPlan) -> Any:
     case = case_of(_job(q, plan), q.stack, table)
     width = [int(np.max(d)) + 1 for d in (plan.tp, plan.cp, plan.ep, plan.micro_batch)]
     code = ((plan.tp * width[1] + plan.cp) * width[2] + plan.ep) * width[3] + plan.micro_batch
+    code = 2 * code + (case.expert_tp == 1)  # how experts are cut depends on the depth too
     _, first, back = np.unique(code, return_index=True, return_inverse=True)
     few = replace(
         case, **{f.name: v[first] for f in fields(case) if isinstance(v := getattr(case, f.name), np.ndarray)}
