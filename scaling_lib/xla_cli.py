@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling_lib import xla_measure, xla_run, xla_table
-from scaling_lib.xla_layers import CompilerError, load_jax, simulate_devices
+from scaling_lib.xla_layers import LAYERS, CompilerError, load_jax, simulate_devices
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     table = commands.add_parser("table", help="formula, mesh and compiler side by side")
     run = commands.add_parser("run", help="execute the layers on the devices found and compare with one device")
     for sub in (table, run):
-        sub.add_argument("--layer", choices=("two-matmul", "block"), help="only this layer")
+        sub.add_argument("--layer", choices=tuple(LAYERS), help="only this layer")
         sub.add_argument("--strategy", help='only this strategy, e.g. "FSDP x TP"')
     measure = commands.add_parser("measure", help="time the devices found, write a catalogue entry")
     measure.add_argument("--name", default="measured", help="name of the chip and the cluster (default measured)")

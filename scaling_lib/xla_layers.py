@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scaling_lib import mesh_block, mesh_layers
+from scaling_lib import mesh_block, mesh_layers, xla_exchanges
 from scaling_lib.mesh_layers import Strategy
 
 MANUAL, AUTOMATIC = "shard_map", "automatic"
@@ -204,6 +204,16 @@ def _attention(moves: _Moves, q: Any, kv: Any, here: Any) -> Any:
 LAYERS: Mapping[str, tuple[Callable[[_Moves], Callable[..., Any]], str, tuple[str, ...]]] = {
     "two-matmul": (two_matmul, mesh_layers.X_LAYOUT, (mesh_layers.IN_LAYOUT, mesh_layers.OUT_LAYOUT)),
     "block": (block, mesh_block.ACTIVATIONS, tuple(mesh_block.LAYOUTS.values())),
+    "experts": (
+        xla_exchanges.moe,
+        xla_exchanges.TOKENS,
+        (xla_exchanges.ROUTER, *[xla_exchanges.EXPERT_IN] * 2, xla_exchanges.EXPERT_OUT),
+    ),
+    "stages": (
+        xla_exchanges.pipeline,
+        xla_exchanges.MICROBATCHES,
+        (xla_exchanges.STAGE_IN, xla_exchanges.STAGE_OUT),
+    ),
 }
 
 
@@ -212,7 +222,7 @@ def training_pass(
 ) -> tuple[Any, list[Any]]:
     """A jitted training pass (x, d_out, *weights) -> (output, input gradient, *weight gradients), and its shardings.
 
-    layer: "two-matmul" or "block". mode: "shard_map", where every collective is written out, or "automatic", where only
+    layer: one of LAYERS. mode: "shard_map", where every collective is written out, or "automatic", where only
     the shardings of inputs and outputs are given. local: on this process's devices only. Raises CompilerError for
     another layer or mode.
     """

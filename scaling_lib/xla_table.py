@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from scaling_lib import collectives, cp, crosspod, dp, fsdp, hybrid, mesh_block, mesh_layers, roofline, tp, xla
+from scaling_lib import (
+    collectives,
+    cp,
+    crosspod,
+    dp,
+    ep,
+    fsdp,
+    hybrid,
+    mesh_block,
+    mesh_layers,
+    pp,
+    roofline,
+    tp,
+    xla,
+    xla_exchanges,
+)
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan, with_plan
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.mesh_layers import STRATEGIES, Strategy
-from scaling_lib.model import TransformerConfig
+from scaling_lib.model import MoE, TransformerConfig
 from scaling_lib.precision import BYTES, recipe
-from scaling_lib.xla_layers import AUTOMATIC, MANUAL, CompilerError, load_jax, training_pass
+from scaling_lib.xla_layers import AUTOMATIC, LAYERS, MANUAL, CompilerError, load_jax, training_pass
 
 # Small enough to compile in seconds, divisible by every mesh below.
 MODEL = TransformerConfig("small", 1, 16, 32, 8, 4, 4, 64, gated=True, tied_embeddings=False)
 SEQUENCES, SEQ_LEN = 16, 8
+N_EXPERTS, D_FF_EXPERT = 8, 8
+N_STAGES, N_MICROBATCHES = 4, 4
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,10 @@ class Case:
         """The job whose formulas the case must equal."""
         tokens, form = SEQUENCES * SEQ_LEN, "two-matmul" if self.layer == "two-matmul" else "full"
         h100 = cluster("dgx-h100")
-        return Job(MODEL, h100, self.plan, self.plan.chips, tokens, SEQ_LEN, None, "fp32", recipe("fp32"), form)
+        model = replace(MODEL, n_layers=N_STAGES) if self.layer == "stages" else MODEL
+        if self.layer == "experts":
+            model = replace(MODEL, moe=MoE(N_EXPERTS, xla_exchanges.EXPERTS_PER_TOKEN, D_FF_EXPERT))
+        return Job(model, h100, self.plan, self.plan.chips, tokens, SEQ_LEN, None, "fp32", recipe("fp32"), form)
 
 
 def _inside_pods(job: Job) -> Ledger:
@@ -65,13 +86,24 @@ def _fsdp_in_pods(job: Job) -> Ledger:
     return fsdp.wire_bytes(with_plan(job, dp=crosspod.pod_chips(job)))
 
 
+def _all_places(job: Job) -> Ledger:
+    """Experts that keep a place for every token of a sender."""
+    return ep.wire_bytes(job, factor=N_EXPERTS / xla_exchanges.EXPERTS_PER_TOKEN)
+
+
+def _sends(job: Job) -> Ledger:
+    """A pipeline's ledger under the name of the operation that sends."""
+    sent = pp.wire_bytes(job)
+    return Ledger(sent.title, "B", tuple(Part(p.name.replace("/", "/permute "), p.value) for p in sent.parts))
+
+
 _SLICED = "no reduce-scatter on a CPU: it all-reduces and keeps a slice, twice the bytes"
 _KEPT = f"weights are kept from the forward pass; {_SLICED}"
 _OWN_PLAN = "given the cuts of inputs and outputs alone, it finds another plan: "
 
 
 def cases() -> tuple[Case, ...]:
-    """Every strategy, the two-matmul layer first. The last two of them need 16 devices, the others 8."""
+    """Every strategy, the two-matmul layer first. The last two of them need 16 devices, the others 8 or fewer."""
     plan, two = ParallelPlan, "two-matmul"
     return (
         Case(two, "DP", STRATEGIES["DP"], (8,), "X", plan(dp=8), (dp.wire_bytes,)),
@@ -88,6 +120,10 @@ def cases() -> tuple[Case, ...]:
         Case("block", "CP", Strategy(context="C"), (4,), "C", plan(cp=4), (dp.wire_bytes, cp.wire_bytes),
              written="passing keys and values are kept, their gradients go back as those came: 2(n-1) moves for 3n-2",
              automatic=_OWN_PLAN + "no ring, keys and values are gathered whole and their gradients all-reduced"),
+        Case("experts", "EP", Strategy(data="X"), (4,), "X", plan(dp=4, ep=4), (_all_places,),
+             automatic=_OWN_PLAN + "tokens stay, the weights of all experts are gathered, their gradients all-reduced"),
+        Case("stages", "PP", Strategy(data="P"), (N_STAGES,), "P", plan(pp=N_STAGES), (_sends,),
+             automatic="a shift of all stages at once: each sends at every tick, idle or not, m + p - 2 times for m"),
         Case(two, "cross-pod DP", STRATEGIES["cross-pod DP"], (2, 8), "ZX", plan(dp=16),
              (_inside_pods, crosspod.wire_bytes),
              written="one all-reduce over both axes, as many bytes; going pod by pod is left to the runtime below",
@@ -140,7 +176,9 @@ def counted(case: Case) -> dict[str, float]:
 
     mesh, layout = Mesh(case.shape, case.axes, dtype="fp32"), case.strategy.layout
     rng = np.random.default_rng(0)
-    if case.layer == "two-matmul":
+    if case.layer in ("experts", "stages"):
+        _exchange(case, mesh, [0.3 * rng.normal(size=shape) for shape in shapes_of(case)])
+    elif case.layer == "two-matmul":
         x = mesh.shard(rng.normal(size=(SEQUENCES * SEQ_LEN, MODEL.d_model)), layout(mesh_layers.X_LAYOUT))
         w_in = mesh.shard(rng.normal(size=(MODEL.d_model, MODEL.d_ff)), layout(mesh_layers.IN_LAYOUT))
         w_out = mesh.shard(rng.normal(size=(MODEL.d_ff, MODEL.d_model)), layout(mesh_layers.OUT_LAYOUT))
@@ -150,6 +188,22 @@ def counted(case: Case) -> dict[str, float]:
         x = mesh.shard(rng.normal(size=(SEQUENCES, SEQ_LEN, MODEL.d_model)), layout(mesh_block.ACTIVATIONS))
         mesh_block.block(case.strategy, x, mesh_block.place(mesh, case.strategy, weights), x)
     return {op: mesh.sent(op=op) for op in dict.fromkeys(t.op for t in mesh.log)}
+
+
+def _exchange(case: Case, mesh: Any, arrays: list[Any]) -> None:
+    """A training pass of the experts, or of the stages, on the mesh."""
+    from scaling_lib.mesh_moe import moe
+    from scaling_lib.mesh_pipeline import pipeline
+
+    tokens, _, *weights = arrays
+    layouts = [case.strategy.layout(text) for text in LAYERS[case.layer][2]]
+    placed = [mesh.shard(w, layout) for w, layout in zip(weights, layouts, strict=True)]
+    if case.layer == "stages":
+        pipeline(case.axes, placed[0], placed[1], list(tokens[0]), list(tokens[0]))
+        return
+    x = mesh.shard(tokens, case.strategy.layout(xla_exchanges.TOKENS))
+    named = dict(zip(("router", "w_gate", "w_up", "w_down"), placed, strict=True))
+    moe(x, named, x, xla_exchanges.EXPERTS_PER_TOKEN, x.parts[0].shape[0])
 
 
 def compiled(case: Case, mode: str, separate_passes: bool = True) -> list[xla.Collective]:
@@ -171,15 +225,24 @@ def shapes_of(case: Case) -> list[tuple[int, ...]]:
     tokens, d, f = SEQUENCES * SEQ_LEN, MODEL.d_model, MODEL.d_ff
     if case.layer == "two-matmul":
         return [(tokens, d), (tokens, d), (d, f), (f, d)]
+    if case.layer == "experts":
+        e, f = N_EXPERTS, D_FF_EXPERT
+        return [(tokens, d), (tokens, d), (d, e), (e, d, f), (e, d, f), (e, f, d)]
+    if case.layer == "stages":
+        n, m = N_STAGES, N_MICROBATCHES
+        return [(n, m, tokens // m, d)] * 2 + [(n, d, f), (n, f, d)]
     return [(SEQUENCES, SEQ_LEN, d)] * 2 + list(_block_shapes().values())
 
 
 def by_operation(found: list[xla.Collective]) -> dict[str, float]:
-    """Bytes that one device sends, by operation."""
-    total: dict[str, float] = {}
+    """Bytes that the busiest device sends, by operation."""
+    sent: dict[str, dict[int, float]] = {}
     for c in found:
-        total[c.op] = total.get(c.op, 0.0) + c.sent
-    return total
+        for group in c.groups:
+            for device in group[:1] if c.op == "permute" else group:
+                by_device = sent.setdefault(c.op, {})
+                by_device[device] = by_device.get(device, 0.0) + c.sent
+    return {op: max(by_device.values()) for op, by_device in sent.items()}
 
 
 def _block_shapes() -> dict[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import socket
 import subprocess
@@ -182,6 +183,32 @@ def test_left_alone_the_compiler_differs_as_the_notes_say(case: xla_table.Case, 
 
 
 @needs_jax
+def test_left_alone_experts_are_gathered(devices: Any) -> None:
+    case = xla_table.find("experts", "EP")
+    router, *experts = (4 * math.prod(shape) for shape in xla_table.shapes_of(case)[2:])
+    assert xla_table.by_operation(xla_table.compiled(case, AUTOMATIC, separate_passes=False)) == {
+        "all_gather": sum(experts) * 3 / 4,
+        "all_reduce": 2 * (sum(experts) + router) * 3 / 4,
+    }
+
+
+@needs_jax
+def test_left_alone_stages_send_when_idle(devices: Any) -> None:
+    case = xla_table.find("stages", "PP")
+    found = xla_table.by_operation(xla_table.compiled(case, AUTOMATIC, separate_passes=False))
+    m, p = xla_table.N_MICROBATCHES, xla_table.N_STAGES
+    assert found == {"permute": xla_table.counted(case)["permute"] * (m + p - 2) / m}
+
+
+def test_the_busiest_device_is_counted() -> None:
+    text = HEADER + "".join(
+        f"  %r = f32[4]{{0}} collective-permute(%p), source_target_pairs={pairs}\n"
+        for pairs in ("{{0,1}}", "{{0,1},{1,2}}", "{{1,2},{2,3}}", "{{1,2}}")
+    )
+    assert xla_table.by_operation(xla.read(text)) == {"permute": 3 * 16}
+
+
+@needs_jax
 def test_the_barrier_is_what_makes_a_cpu_gather_again(devices: Any) -> None:
     case = xla_table.find("two-matmul", "FSDP")
     merged = xla_table.by_operation(xla_table.compiled(case, MANUAL, separate_passes=False))
@@ -202,7 +229,9 @@ def test_a_comparison_prints_its_columns_and_notes(devices: Any) -> None:
 
 
 @needs_jax
-@pytest.mark.parametrize(("layer", "name"), [("two-matmul", "FSDP x TP"), ("block", "CP")])
+@pytest.mark.parametrize(
+    ("layer", "name"), [("two-matmul", "FSDP x TP"), ("block", "CP"), ("experts", "EP"), ("stages", "PP")]
+)
 def test_values_equal_one_device(layer: str, name: str, devices: Any) -> None:
     result = xla_run.execute(xla_table.find(layer, name))
     assert result.equal
@@ -237,7 +266,7 @@ def test_the_block_is_the_mesh_block(devices: Any) -> None:
 def test_too_few_devices_and_wrong_names(devices: Any) -> None:
     with pytest.raises(CompilerError, match="JAX started with 16"):
         xla_layers.simulate_devices(64)
-    with pytest.raises(CompilerError, match="use two-matmul, block in shard_map or automatic"):
+    with pytest.raises(CompilerError, match="use two-matmul, block, experts, stages in shard_map or automatic"):
         xla_layers.training_pass("gpt", Strategy(), (1,), "X", MANUAL)
 
 
