@@ -47,13 +47,26 @@ class Reading:
     bare: bool
 
 
-def read(text: str) -> Reading:
-    """Read a typed number. Raises UnitError that says how to write one."""
+def _matched(text: str) -> tuple[re.Match[str], bool]:
+    """The parts of a typed number, and whether dollars stand before it. Raises UnitError for no number."""
     cleaned = re.sub(r"^\s*(?:~|≈|about|approx\.?|circa|ca\.?|=)\s*", "", str(text).strip(), flags=re.IGNORECASE)
-    dollars = cleaned.startswith("$")
     match = _QUANTITY.match(cleaned.removeprefix("$").strip())
     if match is None:
         raise UnitError(f"cannot read {text!r} as a number: write e.g. '20.7 days', '2.2k tokens' or '6.35e24 FLOP'")
+    return match, cleaned.startswith("$")
+
+
+def unit_part(text: str) -> str:
+    """What stands after the number: "5e10 B" -> "B". Raises UnitError for no number."""
+    return _matched(text)[0]["rest"].strip()
+
+
+def read(text: str, wanted: str = "") -> Reading:
+    """Read a typed number. wanted: the dimension asked for, which tells "5 B" of bytes from 5 billion.
+
+    Raises UnitError that says how to write one.
+    """
+    match, dollars = _matched(text)
     value = float(re.sub(r"[,_\u202f\u00a0]", "", match["number"]))
     try:
         if match["base"]:
@@ -64,9 +77,9 @@ def read(text: str) -> Reading:
             value /= float(match["over"])
     except (OverflowError, ZeroDivisionError):
         raise UnitError(f"{text!r} is no finite number: write e.g. '6.35e24 FLOP'") from None
-    magnitude, unit = _magnitude(match["rest"].strip().rstrip("."))
+    magnitude, unit = _magnitude(match["rest"].strip().rstrip("."), wanted.startswith("byte"))
     if dollars:
-        unit = f"USD{unit}" if not unit or unit.startswith(("/", " per ", "per ")) else unit
+        unit = f"USD {unit}".strip() if not unit or unit.startswith(("/", "per ")) else unit
     value *= magnitude
     if not math.isfinite(value) or isinstance(value, complex):
         raise UnitError(f"{text!r} is no finite number: write e.g. '6.35e24 FLOP'")
@@ -76,8 +89,10 @@ def read(text: str) -> Reading:
     return Reading(value * factor, dimension, False)
 
 
-def _magnitude(rest: str) -> tuple[float, str]:
-    """A leading magnitude word or letter ("million", "k") and the unit that remains."""
+def _magnitude(rest: str, of_bytes: bool) -> tuple[float, str]:
+    """A leading magnitude word or letter ("million", "k") and the unit that remains. of_bytes: B is a byte."""
+    if of_bytes and rest.startswith("B"):
+        return 1.0, rest
     word = re.match(r"([a-z]+)\b\s*(.*)\Z", rest, re.DOTALL)
     if word and word[1] in _WORDS:
         return _WORDS[word[1]], word[2]
@@ -158,7 +173,7 @@ _FACTORS = (
     (HOUR, "seconds/hours", "second USD", "seconds for hours"),
     (DAY, "seconds/days", "second USD", "seconds for days"),
     (YEAR / DAY, "days/years", "second", "days for years"),
-    (100.0, "100", "", "a percentage for a fraction"),
+    (100.0, "100", "", "a percentage for a fraction, or two powers of ten"),
     (1e3, "1000", "", "a prefix: k, M, G or T"),
     (1e6, "1e6", "", "two prefixes off"),
     (1e9, "1e9", "", "three prefixes off"),
@@ -206,9 +221,8 @@ def judge(asked: Instance, value: float) -> Verdict:
     side = "too large" if ratio > 1 else "too small"
     found = _factor(_FACTORS, ratio, dimension)
     if found:
-        return Verdict(
-            "factor", f"Not yet: {side} by a factor of {_times(ratio)}. {found[1][0].upper()}{found[1][1:]}", found[0]
-        )
+        why = found[1][0].upper() + found[1][1:] + ("" if found[1].endswith("?") else ".")
+        return Verdict("factor", f"Not yet: {side} by a factor of {_times(ratio)}. {why}", found[0])
     return Verdict(
         "ratio", f"Not yet: {side} by a factor of {_times(ratio)}. Write down each factor and compare with hint 2.", ""
     )
@@ -236,7 +250,7 @@ def number(asked: Instance, answer: object) -> float:
         if not math.isfinite(answer):
             raise UnitError(f"{answer!r} is no finite number: give e.g. {in_unit_example(asked)}")
         return _bare(asked, float(answer), factor)
-    reading = read(answer)
+    reading = read(answer, wanted)
     if reading.bare:
         return _bare(asked, reading.value, factor)
     if reading.dimension != wanted:

@@ -20,7 +20,7 @@ from scaling_lib.answers import Verdict
 from scaling_lib.catalogue import near
 from scaling_lib.questions import KINDS, Instance, Question, QuestionError, fill, instance
 from scaling_lib.quiz_html import HINT_NAMES, aloud_html, question_html
-from scaling_lib.units import UnitError
+from scaling_lib.units import UnitError, digits
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,11 @@ def interval(asked: Instance, answer: Any) -> tuple[float, float | None, float |
     if match is None:
         return answers.number(asked, answer), None, None
     point = answers.number(asked, match[1].strip())
-    unit = "" if answers.read(match[1]).bare else re.sub(r"^[^A-Za-z%$]*", "", match[1].strip())
-    low, high = (answers.number(asked, t.strip() if not answers.read(t).bare else f"{t.strip()} {unit}".strip())
-                 for t in (match[2], match[3]))  # fmt: skip
+    unit = answers.unit_part(match[1])
+    low, high = (
+        answers.number(asked, text if answers.unit_part(text) else f"{text.strip()} {unit}".strip())
+        for text in (match[2], match[3])
+    )
     if not low <= point <= high:
         raise UnitError(
             f"interval {answer!r} is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"
@@ -192,7 +194,7 @@ def _estimate(asked: Instance, answer: Any) -> Verdict:
         " Your interval holds it." if low <= truth <= high else " It lies outside your 90% interval."
     )  # fmt: skip
     score = max(0.0, 1 - error)
-    said = f"{asked.answer_text}; you were off by a factor of {10 ** min(error, 99):.2g}."  # more is no float
+    said = f"{asked.answer_text}; you were off by a factor of {digits(10 ** min(error, 99), 2)}."  # more is no float
     if error <= math.log10(2):
         return Verdict("right", f"Good estimate: {said}{held}", score=score)
     if exact.kind == "trap":
