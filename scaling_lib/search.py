@@ -18,61 +18,21 @@ from typing import Any
 import numpy as np
 
 from scaling_lib.hardware import Cluster
-from scaling_lib.job import Job, ParallelPlan, divisors
+from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.memory import peak_bytes
-from scaling_lib.model import TransformerConfig, flops_per_token
-from scaling_lib.precision import RECIPES, Recipe
-from scaling_lib.predict import MEGATRON, Estimate, Stack, case_of, rates, step_time
+from scaling_lib.model import flops_per_token
+from scaling_lib.predict import Estimate, Stack, case_of, rates, step_time
 from scaling_lib.predict_terms import LayerTimes, layer_times, step_parts
+from scaling_lib.search_space import AXES, RULES, SWITCHES, axes, inner_rules, light, outer_rule
+from scaling_lib.search_space import WIDE as WIDE
+from scaling_lib.search_space import Question as Question
+from scaling_lib.search_space import Space as Space
 from scaling_lib.units import show
 
-RECOMPUTES = ("none", "selective", "full")
 NEAR = 1.05  # layouts this close to the best form the plateau
 BLOCK = 200_000  # layouts computed at a time: arrays that stay near the caches
-
-
-@dataclass(frozen=True)
-class Space:
-    """The choices of each axis. None takes all that the model and the chips allow; of a switch, what the stack says.
-
-    tp_overlap, tp_backward_overlap, dp_overlap: switches of the software, see `predict.Stack`.
-    """
-
-    tp: tuple[int, ...] | None = None
-    pp: tuple[int, ...] | None = None
-    cp: tuple[int, ...] | None = None
-    ep: tuple[int, ...] | None = None
-    chunks: tuple[int, ...] | None = None
-    micro_batch: tuple[int, ...] | None = None
-    recompute: tuple[str, ...] = RECOMPUTES
-    zero: tuple[int, ...] = (0, 1, 2, 3)
-    sequence_parallel: tuple[bool, ...] = (True, False)
-    tp_overlap: tuple[bool, ...] | None = None
-    tp_backward_overlap: tuple[bool, ...] | None = None
-    dp_overlap: tuple[bool, ...] | None = None
-
-
-_BOTH = (True, False)
-WIDE = Space(tp_overlap=_BOTH, tp_backward_overlap=_BOTH, dp_overlap=_BOTH)  # every switch on and off
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked: train a model on so many chips of a cluster, batch_tokens a step, sequences of seq_len tokens.
-
-    tokens: of the whole run, for days. price: USD a chip-second, for USD.
-    """
-
-    model: TransformerConfig
-    cluster: Cluster
-    chips: int
-    batch_tokens: int
-    seq_len: int
-    tokens: float | None = None
-    price: float | None = None
-    precision: str = "bf16"
-    stack: Stack = MEGATRON
-    recipe: Recipe = RECIPES["megatron"]
+_MEMORY = "memory: more than the chip's HBM"
+_OVERLAP = "overlap: no traffic of that kind to hide, so the switch changes nothing"
 
 
 @dataclass(frozen=True)
@@ -106,114 +66,6 @@ class Answer:
     within: int
     elapsed: float
     leanest: float | None = None
-
-
-_SWITCHES = ("tp_overlap", "tp_backward_overlap", "dp_overlap")
-_AXES = ("tp", "pp", "cp", "ep", "chunks", "micro_batch", "recompute", "zero", "sequence_parallel")
-
-
-def axes(q: Question, space: Space) -> dict[str, tuple[Any, ...]]:
-    """Values of each axis: as the space says, else all divisors that could fit. Raises ValueError for an empty one."""
-    _check(q)
-    sequences = int(q.batch_tokens // q.seq_len)
-    layers, moe = q.model.n_layers, q.model.moe
-    depths = space.pp or tuple(d for d in divisors(q.chips) if d <= layers)
-    even = {v for v in divisors(layers) if 2 * v <= layers}  # two stages at least
-    even |= {v for p in depths if layers % p for v in divisors(layers + 2) if (layers + 2) % (p * v) == 0}
-    found: dict[str, tuple[Any, ...]] = {
-        "tp": space.tp or tuple(d for d in divisors(q.chips) if d <= max(q.cluster.domain, 64)),
-        "pp": depths,
-        "cp": space.cp or tuple(d for d in divisors(q.chips) if d <= max(1, q.seq_len // 1024)),
-        "ep": space.ep or (tuple(divisors(moe.n_experts)) if moe else (1,)),
-        "chunks": space.chunks or tuple(sorted(even | {1})),
-        "micro_batch": space.micro_batch or tuple(d for d in divisors(sequences) if d <= 64),
-        "recompute": space.recompute,
-        "zero": space.zero,
-        "sequence_parallel": space.sequence_parallel,
-    }
-    empty = [name for name, values in found.items() if not values]
-    if empty:
-        raise ValueError(f"no value of {empty[0]} to search: name some in Space({empty[0]}=…)")
-    return found
-
-
-def _check(q: Question) -> None:
-    """Raise ValueError for a question that no layout can answer."""
-    if q.chips < 1 or q.seq_len < 1:
-        raise ValueError(f"chips = {q.chips}, seq_len = {q.seq_len}: use at least 1")
-    most = q.cluster.max_chips
-    if most and q.chips > most:
-        raise ValueError(
-            f"{q.cluster.name} has {most} chips, {q.chips} asked for: use at most {most} or another cluster"
-        )
-    if q.batch_tokens < q.seq_len:
-        raise ValueError(
-            f"a batch of {q.batch_tokens} tokens holds no sequence of {q.seq_len}: raise batch or lower seq_len"
-        )
-    if q.batch_tokens % q.seq_len:
-        lower = q.batch_tokens // q.seq_len * q.seq_len
-        raise ValueError(
-            f"a batch of {q.batch_tokens} tokens is no whole number of sequences of {q.seq_len}: "
-            f"use {lower} or {lower + q.seq_len} tokens"
-        )
-
-
-def _outer_rule(q: Question, tp: int, pp: int, cp: int, ep: int) -> str | None:
-    """The first rule that outer degrees break, or None."""
-    m, level = q.model, q.cluster.levels[0]
-    inner = tp * pp * cp
-    if q.chips % inner:
-        return "chips: tp x pp x cp does not divide them"
-    if level.topology == "switch" and len(q.cluster.levels) > 1 and (tp > q.cluster.domain or q.cluster.domain % tp):
-        return "domain: TP does not fit into it"
-    if m.n_heads % tp or (m.n_kv_heads % tp and tp % m.n_kv_heads):
-        return "heads: they do not divide by TP"
-    if m.d_ff % tp:
-        return "d_ff: it does not divide by TP"
-    if q.seq_len % (2 * cp if cp > 1 else 1):
-        return "sequence: it does not divide by CP"
-    dp = q.chips // inner
-    if q.batch_tokens // q.seq_len % dp:
-        return "batch: its sequences do not divide by DP"
-    if ep > 1 and (not m.moe or m.moe.n_experts % ep or (dp * cp) % ep):
-        return "experts: EP does not divide them and dp x cp"
-    return None
-
-
-_RULES = (
-    "layers: they do not divide by PP x chunks, with one less at both ends or without",
-    "schedule: chunks need a pipeline",
-    "batch: a replica's sequences do not divide by the micro-batch",
-    "schedule: interleaving needs microbatches in multiples of PP",
-    "zero: gathering or scattering for each microbatch of a pipeline",
-    "sequence parallelism: nothing to split without TP",
-)
-_MEMORY = "memory: more than the chip's HBM"
-_OVERLAP = "overlap: no traffic of that kind to hide, so the switch changes nothing"
-
-
-def _inner_rules(q: Question, c: dict[str, Any]) -> Any:
-    """Number of the first rule in _RULES that each layout breaks, or their count."""
-    replicas = q.chips // (c["tp"] * c["pp"] * c["cp"])
-    each = q.batch_tokens // q.seq_len // replicas
-    m = each // c["micro_batch"]
-    broken = (
-        (q.model.n_layers + 2 * _light(q, c)) % (c["pp"] * c["chunks"]) > 0,
-        (c["chunks"] > 1) & (c["pp"] == 1),
-        each % c["micro_batch"] > 0,
-        (c["chunks"] > 1) & (m % c["pp"] > 0),
-        (c["zero"] >= 2) & (c["pp"] > 1),
-        c["sequence_parallel"] & (c["tp"] == 1),
-    )
-    first = np.full(replicas.shape, len(_RULES), np.int8)
-    for number in reversed(range(len(broken))):
-        first = np.where(broken[number], np.int8(number), first)
-    return first
-
-
-def _light(q: Question, c: dict[str, Any]) -> Any:
-    """Where the layers do not divide by PP, so that both ends must hold one less."""
-    return q.model.n_layers % c["pp"] > 0
 
 
 @dataclass(frozen=True)
@@ -252,14 +104,14 @@ def _job(q: Question, plan: ParallelPlan) -> Job:
 
 def _blocks(space: dict[str, tuple[Any, ...]], outer: Sequence[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
     """All layouts of the outer degrees, some blocks of them, each axis an array (recompute as its number)."""
-    values = [np.array(space[name]) if name != "recompute" else np.arange(len(space[name])) for name in _AXES[4:]]
+    values = [np.array(space[name]) if name != "recompute" else np.arange(len(space[name])) for name in AXES[4:]]
     grid = [g.ravel() for g in np.meshgrid(*values, indexing="ij")]
     size = len(grid[0])
     step = max(1, BLOCK // size)
     for i in range(0, len(outer), step):
         some = np.array(outer[i : i + step])
         columns = [np.repeat(some[:, j], size) for j in range(4)] + [np.tile(g, len(some)) for g in grid]
-        yield dict(zip(_AXES, columns, strict=True))
+        yield dict(zip(AXES, columns, strict=True))
 
 
 def _take(c: dict[str, Any], where: Any) -> dict[str, Any]:
@@ -268,7 +120,7 @@ def _take(c: dict[str, Any], where: Any) -> dict[str, Any]:
 
 def _groups(q: Question, c: dict[str, Any], recomputes: Sequence[str]) -> Iterator[tuple[_Kind, Any]]:
     """Layouts by kind: the kind and their places."""
-    code = (c["recompute"] * 4 + c["zero"]) * 8 + (c["chunks"] > 1) * 4 + _light(q, c) * 2 + c["sequence_parallel"]
+    code = (c["recompute"] * 4 + c["zero"]) * 8 + (c["chunks"] > 1) * 4 + light(q, c) * 2 + c["sequence_parallel"]
     for value in np.unique(code):
         number, flags = divmod(int(value), 8)
         kind = _Kind(recomputes[number // 4], number % 4, flags >= 4, flags % 4 >= 2, flags % 2 == 1)
@@ -305,7 +157,7 @@ class _Tally:
 
 def _stacks(q: Question, space: Space) -> list[Stack]:
     """The question's stack under each setting of the space's switches. Raises ValueError for a switch without one."""
-    chosen = {name: getattr(space, name) for name in _SWITCHES if getattr(space, name) is not None}
+    chosen = {name: getattr(space, name) for name in SWITCHES if getattr(space, name) is not None}
     if empty := [name for name, values in chosen.items() if not values]:
         raise ValueError(f"no value of {empty[0]} to search: name some in Space({empty[0]}=…), or leave it out")
     return [replace(q.stack, **dict(zip(chosen, values, strict=True))) for values in product(*chosen.values())]
@@ -348,11 +200,11 @@ def search(q: Question, space: Space | None = None, top: int = 20, progress: boo
     started = time.perf_counter()
     space = space or Space()
     choices, stacks = axes(q, space), _stacks(q, space)
-    inner = int(np.prod([len(choices[name]) for name in _AXES[4:]])) * len(stacks)
+    inner = int(np.prod([len(choices[name]) for name in AXES[4:]])) * len(stacks)
     tally = _Tally({}, [])
     outer: list[tuple[int, ...]] = []
-    for degrees in product(*(choices[name] for name in _AXES[:4])):
-        rule = _outer_rule(q, *degrees)
+    for degrees in product(*(choices[name] for name in AXES[:4])):
+        rule = outer_rule(q, *degrees)
         if rule:
             tally.reject(rule, inner)
         else:
@@ -360,11 +212,11 @@ def search(q: Question, space: Space | None = None, top: int = 20, progress: boo
     total = tally.seen + inner * len(outer)
     bar = _bar(started, sys.stderr.isatty() if progress is None else progress)
     for c in _blocks(choices, outer):
-        first = _inner_rules(q, c)
-        counts = np.bincount(first, minlength=len(_RULES) + 1)
-        for rule, n in zip(_RULES, counts, strict=False):
+        first = inner_rules(q, c)
+        counts = np.bincount(first, minlength=len(RULES) + 1)
+        for rule, n in zip(RULES, counts, strict=False):
             tally.reject(rule, int(n) * len(stacks))
-        c = _take(c, np.flatnonzero(first == len(_RULES)))
+        c = _take(c, np.flatnonzero(first == len(RULES)))
         for kind, where in _groups(q, c, choices["recompute"]):
             _try(q, _take(c, where), kind, stacks, tally)
         bar(tally.seen, total)
