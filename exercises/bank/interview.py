@@ -132,13 +132,13 @@ QUESTIONS = (
             Point("PP crosses nodes with fewer bytes", (r"pp|pipelin",)),
         ),
         says=(
-            "Its collectives sit on the critical path of every layer and cannot be prefetched. On NVLink F > Y C/W allows {tp_h100} ways; across nodes "
-            "bandwidth would still allow {tp_nodes}, but latency and exposed time do not.",
+            "Its collectives sit on the critical path of every layer and cannot be prefetched. On NVLink F > Y C/W allows {tp_h100} ways: the 8 of a "
+            "node fit, the 16 of two nodes do not. Across nodes latency and exposed time come on top.",
             "Forward 4BD bytes against 4BDF/Y FLOPs, so Y < F W/C. With egress {inner:B/s} that is {tp_h100} for F = 28672, so 8 fits. A node sends "
-            "{node:B/s} with all its cards, not one card's {card:B/s}, so the bound falls to {tp_nodes}, not to 1. What rules it out in practice: "
-            "the collective depends on activations just made, messages shrink with Y, and PP is far cheaper across nodes.",
+            "{node:B/s} with all its cards, not one card's {card:B/s}, so the bound falls to {tp_nodes}, not to 1, but two nodes have 16. What settles it in "
+            "practice: the collective depends on activations just made, messages shrink with Y, and PP is far cheaper across nodes.",
             "Correct two common slips: 900 GB/s is both directions, egress is half; and 316 thousand for F at TP 16 uses one card for a GPU, the node's figure is "
-            "39560, and for exactly two nodes 19780, which Llama 70B meets. Then: sequence parallelism does not change bytes; async TP splits the matmul to "
+            "39560. For exactly two nodes the cards ask for 19780 only, but NVLink inside for 30769, more than Llama 70B has. Then: sequence parallelism does not change bytes; async TP splits the matmul to "
             "overlap partly; NVL72 widens the domain to 72. On TPUs TP spans one or two torus axes, {tp_v5p} ways each on v5p.",
         ),
         steps={"flops": "4BDF/Y.", "bytes": "4BD.", "knob": "Y < F W/C, then latency."},
