@@ -149,6 +149,7 @@ PLAIN = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>{title}</title>
 <meta name="description" content="{about}">
 {extra}

@@ -8,20 +8,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, sync_playwright
 
 from tools import book
 from tools.verify import chromium
 
 # As root in a container there is no sandbox to be had; the rest keeps the browser from calling its maker's hosts.
+# Pages of a site share a process, so that the runtime's binary is compiled once and not for each page.
 FLAGS = (
     "--no-sandbox",
+    "--process-per-site",
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -89,12 +92,54 @@ class Visit:
             self.problems.append(what)
 
 
-@pytest.fixture
-def visit(browser: Browser, site: str) -> Iterator[Visit]:
-    """A fresh page of a fresh profile."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield Visit(context.new_page(), site.rsplit("/some/", 1)[0])
+@pytest.fixture(scope="session")
+def profile(browser: Browser) -> Iterator[BrowserContext]:
+    """One profile for pages that need no fresh one: what a page has fetched, the next one has too."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    yield context
     context.close()
+
+
+@contextmanager
+def visiting(context: BrowserContext, site: str) -> Iterator[Visit]:
+    """A new page of a profile, closed at the end."""
+    page = context.new_page()
+    try:
+        yield Visit(page, site.rsplit("/some/", 1)[0])
+    finally:
+        page.close()
+
+
+@pytest.fixture
+def visit(profile: BrowserContext, site: str) -> Iterator[Visit]:
+    """A fresh page."""
+    with visiting(profile, site) as found:
+        yield found
+
+
+def open_page(visit: Visit, site: str, address: str) -> Page:
+    """Open a page of the site and wait until its scripts have run and its fonts are there."""
+    visit.page.goto(f"{site}/{address}", wait_until="load")
+    visit.page.evaluate("() => document.fonts.ready.then(() => true)")
+    return visit.page
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep a picture of a whole page for people to look at."""
+    page.screenshot(path=str(screenshots() / f"{name}.jpg"), type="jpeg", quality=70, full_page=True)
+
+
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Page, contrast: bool = True) -> list[str]:
+    """Return what axe-core finds on a page, a line each. contrast: also the rule that takes most of its time."""
+    if not page.evaluate("() => Boolean(window.axe)"):
+        page.evaluate(AXE)
+    options = {"resultTypes": ["violations"], "preload": False, "rules": {"color-contrast": {"enabled": contrast}}}
+    result = page.evaluate("options => axe.run(document, options)", options)
+    assert result["passes"], "axe has looked at nothing"
+    return [f"{v['id']}: {n['html'][:100]}" for v in result["violations"] for n in v["nodes"]]
 
 
 def screenshots() -> Path:
