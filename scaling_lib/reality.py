@@ -178,8 +178,8 @@ class Published:
         return each * float(self.job.batch_tokens) / (float(self.job.chips) * self.rate)
 
 
-# The paper says that optimizer and gradients are sharded, that the first and the last stage hold one layer less, and that
-# stages are interleaved, but not in how many chunks, and not what overlaps: unknown.
+# The paper says that optimizer and gradients are sharded, that the first and the last stage hold one layer less, and
+# that stages are interleaved, but not in how many chunks, and not what overlaps: unknown.
 META = replace(MEGATRON, virtual_stages=None, tp_overlap=None, tp_backward_overlap=None)
 
 
