@@ -26,6 +26,7 @@ from scaling_lib.predict import Stack
 
 RUNS = DATA / "runs.csv"
 NOTHING = ("", "nan", "none", "na", "n/a", "-", "--", "?", "null", "unknown", "tbd", "not reported")
+LARGEST = {"": 1e7, "layers": 1000.0}  # counts beyond these are slips, and would take for ever to cut into chunks
 UNITS = r"s|sec|seconds?|gpus?|chips?|tokens?|seqs?|sequences|gib|gb|b|layers?|tb/s|gb/s|tok/s"
 
 
@@ -95,6 +96,8 @@ def whole(row: Mapping[str, str | None], key: str) -> int | None:
     value = number(row, key)
     if value is not None and value != int(value):
         raise RowError(f"{key} is {value:g}, no whole number")
+    if value is not None and value > LARGEST.get(key, LARGEST[""]):
+        raise RowError(f"{key} is {value:g}, more than any run has")
     return None if value is None else int(value)
 
 
@@ -181,8 +184,8 @@ def _layers(params_b: float | None, d: int, ff: int, kv: int, heads: int, gated:
         raise RowError("layers are not printed and no parameter count tells them")
     each = (3 if gated else 2) * d * ff + d * d * (2 + 2 * kv / heads)
     count = round((params_b * 1e9 - vocab * d) / each)
-    if count < 1:
-        raise RowError(f"layers are not printed and {params_b:g}e9 parameters leave no room for one of width {d}")
+    if not 1 <= count <= LARGEST["layers"]:
+        raise RowError(f"layers are not printed and {params_b:g}e9 parameters of width {d} would take {count}")
     return count
 
 
@@ -299,7 +302,7 @@ def _variant(name: str, entry: Mapping[str, Any]) -> Cluster:
     levels = list(found.levels)
     for key, at in (("inner", 0), ("outer", -1)):
         if key in entry:
-            levels[at] = replace(levels[at], egress=catalogue.bandwidth(entry, key, where, "egress", "chip"))
+            levels[at] = replace(levels[at], egress=catalogue.bandwidth(entry[key], "egress", where, "egress", "chip"))
     if not changes and tuple(levels) == found.levels:
         return found
     return replace(found, chip=replace(found.chip, name=name, **changes), levels=tuple(levels))

@@ -11,7 +11,7 @@ from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan, with_plan
 from scaling_lib.model import model
 from scaling_lib.predict import MEGATRON, Calibration, Stack, calibrate, case_of, rates, step_time
-from scaling_lib.predict_terms import Case, step_parts
+from scaling_lib.predict_terms import Case, layer_times, step_parts
 
 
 def job(**plan: object) -> Job:
@@ -140,3 +140,55 @@ def test_experts_are_counted() -> None:
     assert estimate.parts["compute/matmuls"] > 0
     narrow = step_time(replace(moe, plan=replace(plan, ep=8)), MEGATRON)
     assert narrow.parts["communication/expert parallel"] != estimate.parts["communication/expert parallel"]
+
+
+def test_small_microbatches_cost_more_where_a_pipeline_waits() -> None:
+    def gain(stack: Stack) -> float:
+        return step_time(job(micro_batch=2), stack).seconds / step_time(job(), stack).seconds
+
+    assert gain(replace(MEGATRON, tuning="generic")) < gain(MEGATRON)
+    alone = replace(job(pp=1, dp=2048), batch_tokens=2048 * 8192)
+    parts = step_time(alone, replace(MEGATRON, tuning="generic")).parts
+    assert parts["pipeline/exchange"] == 0
+    assert parts["other/launch overhead"] == pytest.approx(
+        step_time(alone, replace(MEGATRON, tuning="generic", recompute="none")).parts["other/launch overhead"]
+    )
+
+
+def test_each_chunk_sends_once_a_pass() -> None:
+    few, many = (step_time(job(virtual_stages=v, schedule="interleaved"), MEGATRON).parts for v in (2, 4))
+    assert many["pipeline/exchange"] == pytest.approx(2 * few["pipeline/exchange"], rel=1e-12)
+    assert few["pipeline/exchange"] == pytest.approx(2 * 16 * 2 * rates().constants.exchange, rel=1e-12)
+
+
+def test_weights_return_rank_by_rank_under_zero_1_alone() -> None:
+    slow = replace(MEGATRON, tuning="generic")
+    one, two = (step_time(job(zero=z), slow).parts["communication/data parallel"] for z in (1, 2))
+    assert one - two == pytest.approx(127 * rates().constants.generic_broadcast, rel=1e-6)
+
+
+def moe_case(**plan: object) -> Case:
+    p = ParallelPlan(**({"dp": 32, "tp": 2, "pp": 4, "ep": 8, "zero": 1} | plan))  # type: ignore[arg-type]
+    return case_of(Job(model("deepseek-v3"), cluster("dgx-h100"), p, p.chips, 1024 * 4096, 4096), MEGATRON)
+
+
+def test_experts_are_cut_over_the_tensor_group_unless_their_own_takes_its_ranks() -> None:
+    assert moe_case().expert_tp == 2
+    assert moe_case(ep=64).expert_tp == 1
+
+
+def test_a_domain_gets_one_copy_of_a_token() -> None:
+    k = replace(rates().constants, expert_link_exposed=0.0)
+    two, many = (layer_times(moe_case(ep=ep, tp=1, dp=64), k).ep for ep in (16, 64))
+    assert many / two == pytest.approx(7 * (1 - (7 / 8) ** 8) / (1 - (1 / 2) ** 8))
+    hidden = layer_times(replace(moe_case(ep=16, tp=1, dp=64), ep_overlap=True), k).ep
+    assert hidden == pytest.approx(two * k.overlap_leak)
+
+
+def test_an_unknown_overlap_of_experts_widens() -> None:
+    plan = ParallelPlan(dp=64, tp=1, pp=4, ep=64, zero=1)
+    moe = Job(model("deepseek-v3"), cluster("dgx-h100"), plan, 256, 1024 * 4096, 4096)
+    sure, unsure = step_time(moe, MEGATRON), step_time(moe, replace(MEGATRON, ep_overlap=None))
+    assert "ep_overlap" in unsure.unknown
+    assert unsure.seconds == pytest.approx(sure.seconds)
+    assert unsure.low < sure.low

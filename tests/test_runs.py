@@ -5,7 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from scaling_lib.runs import RUNS, RowError, precision_of, read_row, read_rows, read_runs, source_of
+from scaling_lib.model import n_params
+from scaling_lib.runs import (
+    RUNS,
+    RowError,
+    chip_cluster,
+    number,
+    precision_of,
+    read_row,
+    read_rows,
+    read_runs,
+    source_of,
+    whole,
+)
 
 ROW: dict[str, str | None] = {
     "id": "own-001",
@@ -39,6 +51,7 @@ def test_every_row_is_read_or_skipped_with_a_reason() -> None:
     runs, skipped = read_runs()
     assert len(runs) + len(skipped) == len(read_rows())
     assert all(s.reason for s in skipped)
+    assert len(skipped) < 50
     assert len([r for r in runs if r.split == "dev" and r.measured]) > 600
 
 
@@ -85,6 +98,100 @@ def test_rates_of_tokens_become_seconds() -> None:
 def test_an_odd_row_says_why_it_is_skipped(change: dict[str, str], message: str) -> None:
     with pytest.raises(RowError, match=message):
         read_row(ROW | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "cluster", "peak"),
+    [
+        ("NVIDIA H100-SXM5-80GB", "dgx-h100", 989e12),
+        ("H100 PCIe", "dgx-h100", 756e12),
+        ("gb200 nvl72", "gb200-nvl72", 2500e12),
+        ("A100-SXM4-40GB", "dgx-a100-40gb", 312e12),
+        ("AMD Instinct MI325X", "mi300x-8", 1307e12),
+        ("TPU v5e", "tpu-v5e", 197e12),
+        ("Trillium", "tpu-v6e", 918e12),
+        ("Gaudi2", "dgx-h100", 432e12),
+    ],
+)
+def test_chips_are_known_by_many_names(text: str, cluster: str, peak: float) -> None:
+    found = chip_cluster(text)
+    assert found.name == cluster
+    assert found.chip.flops("bf16") == pytest.approx(peak, rel=0.01)
+
+
+def test_a_variant_differs_in_what_its_sheet_says() -> None:
+    pcie, sxm = chip_cluster("H100 PCIe"), chip_cluster("H100")
+    assert pcie.levels[0].egress == 63e9
+    assert pcie.levels[-1].egress == sxm.levels[-1].egress
+    assert pcie.chip.hbm_bandwidth == 2.0e12
+    assert pcie.chip.hbm == sxm.chip.hbm
+    assert chip_cluster("MI325X").chip.hbm == 256e9
+    with pytest.raises(RowError, match="not in the catalogue"):
+        chip_cluster("Abacus")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,024", 1024), ("1 024", 1024), ("1_024", 1024), (" 64 GPUs", 64), ("~64", 64), ("1e3", 1000), ("N/A", None)],
+)
+def test_numbers_are_read_as_people_write_them(text: str, value: float | None) -> None:
+    assert number({"n_chips": text}, "n_chips") == value
+
+
+def test_a_thousand_positions_are_1024() -> None:
+    assert whole({"seq_len": "8k"}, "seq_len") == 8192
+    with pytest.raises(RowError, match="no number"):
+        whole({"n_chips": "8k"}, "n_chips")
+    with pytest.raises(RowError, match="more than any run"):
+        whole({"layers": "99999"}, "layers")
+
+
+def test_an_optional_cell_that_makes_no_sense_is_named_and_replaced() -> None:
+    run = read_row(ROW | {"micro_batch": "-1", "cp": "many", "ep": "0", "n_chips": "32"})
+    assert {"micro_batch", "cp"} <= set(run.assumed)
+    assert "ep" not in run.assumed  # a printed 0 means unused
+    assert run.job.plan.cp == run.job.plan.ep == run.job.plan.micro_batch == 1
+
+
+def test_words_name_kernel_stack_and_recomputation() -> None:
+    run = read_row(ROW | {"attention_kernel": "FlashAttention-2", "stack": "DeepSpeed ZeRO", "recompute_kind": "FULL"})
+    assert (run.stack.kernel, run.stack.tuning, run.stack.recompute) == ("flash-old", "generic", "full")
+    run = read_row(ROW | {"attention_kernel": "cuDNN", "stack": "", "source_repo_or_title": "NVIDIA/Megatron-LM"})
+    assert (run.stack.kernel, run.stack.tuning) == ("flash-native", "tuned")
+    assert "stack" in run.assumed  # the title is a hint, not a cell
+    assert read_row(ROW | {"stack": ""}).stack.tuning is None
+
+
+def test_a_model_is_known_by_name_or_guessed_from_its_size() -> None:
+    blank = dict.fromkeys(("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "params_b"), "")
+    known = read_row(ROW | blank | {"model": "meta-llama/Llama-3.1-70B-Instruct"}).job.model
+    assert (known.n_layers, known.d_model, known.n_kv_heads) == (80, 8192, 8)
+    run = read_row(ROW | blank | {"model": "Mystery-13B"})
+    assert "architecture" in run.assumed
+    assert n_params(run.job.model) == pytest.approx(13e9, rel=0.1)
+    assert n_params(read_row(ROW | blank | {"model": "Mystery", "params_b": "70"}).job.model) == pytest.approx(
+        70e9, rel=0.1
+    )
+
+
+def test_experts_may_stand_in_columns() -> None:
+    experts = {"n_experts": "64", "experts_per_token": "6", "expert_ffn": "1408", "n_shared_experts": "2"}
+    moe = read_row(ROW | experts | {"model": "Mystery-MoE", "ep": "8"}).job.model.moe
+    assert moe is not None
+    assert (moe.n_experts, moe.experts_per_token, moe.d_ff_expert, moe.n_shared_experts) == (64, 6, 1408, 2)
+
+
+def test_a_schedule_that_hides_the_all_to_all_is_read_from_the_notes() -> None:
+    row = ROW | {"model": "DeepSeek-V3", "notes": "DualPipe; balanced", "vpp": "", "tier": "", "ep": "16"}
+    assert read_row(row).stack.ep_overlap is True
+    assert read_row(row).stack.virtual_stages == 2
+    assert read_row(row | {"notes": ""}).stack.ep_overlap is None
+
+
+def test_sequence_length_follows_from_tokens_or_is_assumed() -> None:
+    run = read_row(ROW | {"seq_len": "", "tokens_per_step": "524288"})
+    assert run.job.seq_len == 4096
+    assert "seq_len" in run.assumed
 
 
 def test_names_of_precisions_and_sources() -> None:
