@@ -73,13 +73,18 @@ def interview(seed: int = 1) -> Practice:
         import ipywidgets
 
         talk = mock.interview(seed)
-        said = ipywidgets.HTML(spoken(next(talk)))
+        said = ipywidgets.HTML()
         field = ipywidgets.Textarea(placeholder="your answer", layout=ipywidgets.Layout(width="100%", height="6em"))
         button = ipywidgets.Button(description="Answer", button_style="primary")
 
+        asked = [next(talk)]  # what belongs to the present stage, so that a second try still shows the question
+        said.value = spoken(asked[0])
+
         def send(_: Any) -> None:
             try:
-                said.value = spoken(talk.send(field.value))
+                following = talk.send(field.value)
+                asked[:] = [following] if following.startswith("[") else [*asked, f"> {field.value}", following]
+                said.value = spoken("\n\n".join(asked))
             except StopIteration as end:
                 said.value, button.disabled, field.disabled = spoken(str(end.value)), True, True
             field.value = ""

@@ -194,7 +194,8 @@ def _estimate(asked: Instance, answer: Any) -> Verdict:
         " Your interval holds it." if low <= truth <= high else " It lies outside your 90% interval."
     )  # fmt: skip
     score = max(0.0, 1 - error)
-    said = f"{asked.answer_text}; you were off by a factor of {digits(10 ** min(error, 99), 2)}."  # more is no float
+    off = 10 ** min(error, 99)  # more is no float
+    said = f"{asked.answer_text}; you were off by a factor of {f'{off:.2g}' if off < 99 else digits(off, 2)}."
     if error <= math.log10(2):
         return Verdict("right", f"Good estimate: {said}{held}", score=score)
     if exact.kind == "trap":

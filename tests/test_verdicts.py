@@ -45,38 +45,38 @@ CODE = Question(
 # fmt: off
 # ruff: noqa: E501 (messages are compared whole)
 ESTIMATES = [
-    ('50', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0.'),
-    ('50 GB (40 to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
-    ('50 (50 to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
-    ('50 (40 to 50)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
+    ('50', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.'),
+    ('50 GB (40 to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50 (50 to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50 (40 to 50)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
     ('40 (30 to 45)', 'right', '', 0.9031, 'Good estimate: 50 GB; you were off by a factor of 1.2. It lies outside your 90% interval.'),
     ('60 (51 to 70)', 'right', '', 0.9208, 'Good estimate: 50 GB; you were off by a factor of 1.2. It lies outside your 90% interval.'),
-    ('100', 'right', '', 0.699, 'Good estimate: 50 GB; you were off by a factor of 2.0.'),
-    ('101', 'close', '2', 0.6946, 'Near: 50 GB; you were off by a factor of 2.0.'),
-    ('25 GB', 'right', '', 0.699, 'Good estimate: 50 GB; you were off by a factor of 2.0.'),
+    ('100', 'right', '', 0.699, 'Good estimate: 50 GB; you were off by a factor of 2.'),
+    ('101', 'close', '2', 0.6946, 'Near: 50 GB; you were off by a factor of 2.'),
+    ('25 GB', 'right', '', 0.699, 'Good estimate: 50 GB; you were off by a factor of 2.'),
     ('24.9', 'trap', 'one direction', 0.6972, 'Not yet. This is one direction: it sends both ways.'),
     ('24.9 (20 to 60)', 'trap', 'one direction', 0.6972, 'Not yet. This is one direction: it sends both ways. Your interval holds it.'),
-    ('200', 'close', '4', 0.3979, 'Near: 50 GB; you were off by a factor of 4.0.'),
-    ('201', 'factor', '4', 0.3958, 'Far off: 50 GB; you were off by a factor of 4.0.'),
-    ('150', 'close', '3', 0.5229, 'Near: 50 GB; you were off by a factor of 3.0.'),
-    ('12.5', 'close', '4', 0.3979, 'Near: 50 GB; you were off by a factor of 4.0.'),
-    ('12.4', 'factor', '4', 0.3945, 'Far off: 50 GB; you were off by a factor of 4.0.'),
+    ('200', 'close', '4', 0.3979, 'Near: 50 GB; you were off by a factor of 4.'),
+    ('201', 'factor', '4', 0.3958, 'Far off: 50 GB; you were off by a factor of 4.'),
+    ('150', 'close', '3', 0.5229, 'Near: 50 GB; you were off by a factor of 3.'),
+    ('12.5', 'close', '4', 0.3979, 'Near: 50 GB; you were off by a factor of 4.'),
+    ('12.4', 'factor', '4', 0.3945, 'Far off: 50 GB; you were off by a factor of 4.'),
     ('130', 'close', '', 0.585, 'Near: 50 GB; you were off by a factor of 2.6.'),
-    ('400', 'factor', 'bits/bytes', 0.0969, 'Far off: 50 GB; you were off by a factor of 8.0.'),
+    ('400', 'factor', 'bits/bytes', 0.0969, 'Far off: 50 GB; you were off by a factor of 8.'),
     ('5000', 'factor', '100', 0.0, 'Far off: 50 GB; you were off by a factor of 100.'),
     ('1e6 GB', 'ratio', '', 0.0, 'Far off: 50 GB; you were off by a factor of 20,000.'),
     ('5 days', 'unit', '', 0.0, "'5 days' measures second, but byte is wanted: write e.g. '3 GB'"),
     ('-3', 'unit', '', 0.0, "an estimate must be above zero, given '-3': write e.g. '3 GB'"),
     ('0', 'unit', '', 0.0, "an estimate must be above zero, given '0': write e.g. '3 GB'"),
-    ('50 GB (40 GB to 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
-    ('50000 MB (40 GB - 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
-    ('0.05 TB (0.04 .. 0.06)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
+    ('50 GB (40 GB to 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50000 MB (40 GB - 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('0.05 TB (0.04 .. 0.06)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
     ('50 (60 to 70)', 'unit', '', 0.0, "interval '50 (60 to 70)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('50 (10 to 40)', 'unit', '', 0.0, "interval '50 (10 to 40)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('9 (8 to 60)', 'ratio', '', 0.2553, 'Far off: 50 GB; you were off by a factor of 5.6. Your interval holds it.'),
     ('500 (0.5 TB to 1 TB)', 'factor', '10', 0.0, 'Far off: 50 GB; you were off by a factor of 10. It lies outside your 90% interval.'),
-    ('50 (40 GB to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
-    ('50 GB [40, 60]', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1.0. Your interval holds it.'),
+    ('50 (40 GB to 60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50 GB [40, 60]', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
 ]
 CHOICES = [
     ('a', 'trap', 'a', 0.0, 'Not yet. 100 is twice 50.'),
@@ -155,9 +155,12 @@ DOLLARS = [
 ]
 # fmt: on
 ROWS = [
-    *((ESTIMATE, row) for row in ESTIMATES), *((CHOICE, row) for row in CHOICES),
-    *((SPOKEN, row) for row in EXPLANATIONS), *((NUMBER, row) for row in NUMBERS),
-    *((TIME, row) for row in TIMES), *((DOLLAR, row) for row in DOLLARS),
+    *((ESTIMATE, row) for row in ESTIMATES),
+    *((CHOICE, row) for row in CHOICES),
+    *((SPOKEN, row) for row in EXPLANATIONS),
+    *((NUMBER, row) for row in NUMBERS),
+    *((TIME, row) for row in TIMES),
+    *((DOLLAR, row) for row in DOLLARS),
 ]  # fmt: skip
 
 
@@ -385,11 +388,15 @@ def test_percentages_are_taken_either_way() -> None:
 
 def test_calibration_is_a_curve_over_widths() -> None:
     e = leitner.Estimate
-    score = leitner.calibration([e("a", 10, 10, 5, 20), e("b", 40, 10, 5, 20), e("c", 14, 10, 5, 20), e("d", -1, 1, 0, 2)])
+    score = leitner.calibration(
+        [e("a", 10, 10, 5, 20), e("b", 40, 10, 5, 20), e("c", 14, 10, 5, 20), e("d", -1, 1, 0, 2)]
+    )
     assert (score.n, score.with_interval, score.held) == (4, 3, 2 / 3)
     assert score.mean_log_error == pytest.approx((0 + math.log10(4) + math.log10(1.4)) / 3)
     assert score.curve == ((0.25, 1 / 3), (0.5, 2 / 3), (1.0, 2 / 3), (1.5, 2 / 3), (2.0, 1.0), (3.0, 1.0))
-    below = leitner.calibration([e("a", 5, 10, 5, 20), e("b", 3, 10, 5, 20), e("c", 5, 10, None, 20), e("d", 5, 10, 5, None)])
+    below = leitner.calibration(
+        [e("a", 5, 10, 5, 20), e("b", 3, 10, 5, 20), e("c", 5, 10, None, 20), e("d", 5, 10, 5, None)]
+    )
     assert (below.with_interval, below.held) == (2, 0.5)
     assert dict(below.curve) == {0.25: 0, 0.5: 0, 1.0: 0.5, 1.5: 0.5, 2.0: 1.0, 3.0: 1.0}
     point = leitner.calibration([e("a", 10, 10, 10, 10), e("b", 10, 10, 20, 5)])
@@ -399,7 +406,13 @@ def test_calibration_is_a_curve_over_widths() -> None:
 
 def test_what_is_due_comes_before_what_is_new_only_in_its_box() -> None:
     c = leitner.Card
-    cards = {"dp.low": c(1, 5.0), "dp.later": c(0, 60.0), "dp.old": c(0, -5.0), "dp.now": c(2, 50.0), "dp.high": c(3, 1.0)}
+    cards = {
+        "dp.low": c(1, 5.0),
+        "dp.later": c(0, 60.0),
+        "dp.old": c(0, -5.0),
+        "dp.now": c(2, 50.0),
+        "dp.high": c(3, 1.0),
+    }
     order = leitner.choose(leitner.Progress(cards), ["dp.new", *cards], 50.0, 9)
     assert order == ["dp.old", "dp.new", "dp.low", "dp.now", "dp.high", "dp.later"]
     assert leitner.choose(leitner.Progress({"dp.b": c(0, 0.5)}), ["dp.b", "dp.a"], 50.0, 2) == ["dp.a", "dp.b"]
@@ -412,7 +425,9 @@ def test_the_file_is_readable_text_in_a_fixed_order(tmp_path: Path) -> None:
     assert leitner.load(path) == (leitner.Progress(), "")
     leitner.save(path, leitner.Progress({"tp.b": leitner.Card(1, 2.0, 3, 2), "dp.a": leitner.Card()}))
     text = path.read_text(encoding="utf-8")
-    assert text.startswith('{\n "cards": {\n  "dp.a": {\n   "box": 0,\n   "due": 0.0,\n   "right": 0,\n   "seen": 0\n  },')
+    assert text.startswith(
+        '{\n "cards": {\n  "dp.a": {\n   "box": 0,\n   "due": 0.0,\n   "right": 0,\n   "seen": 0\n  },'
+    )
     assert leitner.load(path)[0].cards["tp.b"] == leitner.Card(1, 2.0, 3, 2)
 
 
