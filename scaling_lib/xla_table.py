@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import Any
 
 from scaling_lib import (
@@ -281,7 +282,7 @@ class Comparison:
         lines = [f"{self.case.layer}, {self.case.name} on {shape}: bytes sent by one device"]
         lines.append(f"  {'':<15}{'formula':>10}{'mesh':>10}{'written':>10}{'automatic':>11}")
         lines += [f"  {op:<15}{a:>10,.0f}{b:>10,.0f}{c:>10,.0f}{d:>11,.0f}" for op, a, b, c, d in self.rows]
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+        return "\n".join([*lines, *(fill(n, 68, initial_indent="  ", subsequent_indent="    ") for n in self.notes)])
 
 
 def compare(case: Case) -> Comparison:
