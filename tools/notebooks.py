@@ -112,6 +112,7 @@ def execute(job: Job) -> str:
     client = nbclient.NotebookClient(
         notebook,
         timeout=CELL_SECONDS,
+        startup_timeout=CELL_SECONDS,
         kernel_name="python3",
         resources={"metadata": {"path": str(job.target.parent)}},
         record_timing=False,
