@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -409,20 +410,17 @@ def test_a_crash_in_the_middle_of_writing_leaves_the_old_file(tmp_path: Path, mo
     assert leitner.record(path, "dp.max_params", True, 2.0)[0].cards["dp.max_params"].seen == 2
 
 
-def _many(path: Path, name: str) -> None:
-    for _ in range(15):
-        leitner.record(path, name, True, 1.0)
+MANY = """import pathlib, sys
+from scaling_lib import leitner
+for _ in range(15): leitner.record(pathlib.Path(sys.argv[1]), sys.argv[2], True, 1.0)"""
 
 
 def test_two_sessions_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "progress.json"
-    context = multiprocessing.get_context("spawn")
-    others = [context.Process(target=_many, args=(path, name)) for name in ("dp.one", "dp.one", "dp.two")]
-    for process in others:
-        process.start()
-    for process in others:
-        process.join(60)
-        assert process.exitcode == 0
+    root = Path(__file__).parents[1]
+    names = ("dp.one", "dp.one", "dp.two")
+    others = [subprocess.Popen([sys.executable, "-c", MANY, str(path), name], cwd=root) for name in names]
+    assert [process.wait(120) for process in others] == [0, 0, 0]
     cards = json.loads(path.read_text())["cards"]
     assert (cards["dp.one"]["seen"], cards["dp.two"]["seen"]) == (30, 15)
 
