@@ -33,7 +33,8 @@ MOVE_ANSWERS = """() => {
   // Each chapter begins at a mark of its own; only its heading, of whatever level, begins a page.
   const starts = [...main.querySelectorAll('span[id^="document-"]')].map(mark =>
     [...main.querySelectorAll('h1, h2')].find(h => mark.compareDocumentPosition(h) & 4)).filter(Boolean);
-  starts.forEach((heading, i) => { if (i) heading.style.breakBefore = 'page'; });
+  const first = main.querySelector('h1');
+  starts.forEach(heading => { if (heading !== first) heading.style.breakBefore = 'page'; });
   for (const fold of main.querySelectorAll('details, .admonition.dropdown')) {
     const name = fold.querySelector('summary, .admonition-title')?.textContent.trim() || '';
     if (/code cell|hint/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
@@ -126,6 +127,22 @@ def make_epub(work: Path) -> int:
     return pages
 
 
+def link(folder: Path) -> None:
+    """Offer the files found in the site's folder of downloads on its first page, once. Raises Trouble without a title.
+
+    Only this command makes them, so only it writes the links: a site that was not printed promises nothing.
+    """
+    page = folder.parent / "book" / "index.html"
+    text = re.sub(r'<p class="downloads">.*?</p>', "", page.read_text(encoding="utf-8"))
+    sizes = [(name, (folder / name).stat().st_size / 1e6) for name in (PDF, EPUB)]
+    files = [f'<a href="../downloads/{x}">{x.rpartition(".")[2].upper()}</a> ({size:.1f} MB)' for x, size in sizes]
+    offer = f'<p class="downloads">The whole course to keep: {" and ".join(files)}.</p>'
+    text, count = re.subn(r"(<article.*?</h1>)", lambda m: m[1] + offer, text, count=1, flags=re.DOTALL)
+    if not count:
+        raise Trouble(f"{page} has no title below which the downloads could be offered: make site")
+    page.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     """Make both."""
     if not STAMP.is_file():
@@ -138,6 +155,7 @@ def main() -> int:
             print(f"{PDF}: {(DOWNLOADS / PDF).stat().st_size / 1e6:.1f} MB, {answers} answers at its end", flush=True)
             pages = make_epub(Path(folder, "epub"))
             print(f"{EPUB}: {(DOWNLOADS / EPUB).stat().st_size / 1e6:.1f} MB, {pages} pages", flush=True)
+            link(DOWNLOADS)
     except Trouble as trouble:
         print(trouble, file=sys.stderr)
         return 1

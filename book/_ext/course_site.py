@@ -1,8 +1,9 @@
-"""Sphinx extension of the course: a site that asks nothing of other hosts, and figures that follow the theme."""
+"""Sphinx extension of the course: nothing of other hosts, figures that follow the theme, exercises to take home."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 VENDOR = Path(__file__).resolve().parent.parent / "_vendor"
+EXERCISES = Path(__file__).resolve().parents[2] / "exercises"
+SHEETS = (
+    '<p class="sheets">All exercises of this chapter, as notebooks: <a href="{sheet}" download>questions</a> and '
+    '<a href="{solutions}" download>worked solutions</a>.</p>'
+)
 # The ink and paper of book/matplotlibrc. Inside a page they become the reader's own, light or dark.
 INK, PAPER = "#1b1b1f", "#fefefe"
 
@@ -38,6 +44,23 @@ def refuse_remote(app: Sphinx, page: str, template: str, context: dict[str, Any]
         name = str(getattr(file, "filename", file) or "")
         if re.match(r"(https?:)?//", name):
             raise ExtensionError(f"{page}: {name} lies on another host; ship it in book/_vendor or drop it")
+
+
+def offer_sheets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """End a chapter with its exercises and their solutions, to download."""
+    stem = Path(page).name
+    if app.builder.name == "html" and doctree is not None and (EXERCISES / "solutions" / f"{stem}.ipynb").is_file():
+        found = {"sheet": f"exercises/{stem}.ipynb", "solutions": f"exercises/solutions/{stem}.ipynb"}
+        context["body"] += SHEETS.format(**{name: context["pathto"](path, 1) for name, path in found.items()})
+
+
+def publish_sheets(app: Sphinx, error: Exception | None) -> None:
+    """Copy the exercise notebooks into the site."""
+    if error is None and app.builder.name == "html":
+        for path in sorted(EXERCISES.glob("*.ipynb")) + sorted((EXERCISES / "solutions").glob("*.ipynb")):
+            target = Path(app.outdir) / "exercises" / path.relative_to(EXERCISES)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def inline_svg(app: Sphinx, doctree: nodes.document) -> None:
@@ -73,5 +96,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", drop_thebe, priority=900)
     app.connect("builder-inited", add_vendor, priority=900)
     app.connect("doctree-read", inline_svg, priority=900)
+    app.connect("html-page-context", offer_sheets)
     app.connect("html-page-context", refuse_remote, priority=990)
+    app.connect("build-finished", publish_sheets)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

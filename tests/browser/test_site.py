@@ -13,7 +13,8 @@ import yaml
 from playwright.sync_api import BrowserContext
 
 from tests.browser.conftest import Visit, open_page, picture, violations, visiting
-from tools import book
+from tools import book, print_book
+from tools.book import Trouble
 
 pytestmark = pytest.mark.browser
 TOC = yaml.safe_load((book.ROOT / "_toc.yml").read_text(encoding="utf-8"))
@@ -190,6 +191,35 @@ def test_every_link_inside_the_site_leads_somewhere(site: str) -> None:
             elif fragment and name in places and unquote(fragment) not in places[name]:
                 broken.append(f"{page}: {href} (no such place on the page)")
     assert not broken
+
+
+def test_chapters_offer_their_exercises_and_solutions() -> None:
+    offered = [
+        p.stem for p in sorted((book.ROOT / "exercises" / "solutions").glob("*.ipynb")) if f"book/{p.stem}" in PAGES
+    ]
+    assert offered
+    for stem in offered:
+        text = (book.HTML / "book" / f"{stem}.html").read_text(encoding="utf-8")
+        for path in (f"exercises/{stem}.ipynb", f"exercises/solutions/{stem}.ipynb"):
+            assert f'href="../{path}" download' in text
+            assert (book.HTML / path).read_bytes() == (book.ROOT / path).read_bytes()
+
+
+def test_what_was_printed_is_offered_once(tmp_path: Path) -> None:
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "book").mkdir()
+    for name in (print_book.PDF, print_book.EPUB):
+        (tmp_path / "downloads" / name).write_bytes(b"0" * 1_500_000)
+    page = tmp_path / "book" / "index.html"
+    page.write_text("<h1>Printed head</h1><article><h1>Title</h1><p>Text</p></article>", encoding="utf-8")
+    for _ in range(2):
+        print_book.link(tmp_path / "downloads")
+    text = page.read_text(encoding="utf-8")
+    assert text.count("1.5 MB") == 2
+    assert text.index("Title") < text.index("../downloads/planning-large-training-runs.epub") < text.index("Text")
+    page.write_text("nothing", encoding="utf-8")
+    with pytest.raises(Trouble, match="no title"):
+        print_book.link(tmp_path / "downloads")
 
 
 def test_the_first_page_redirects_to_the_book(visit: Visit, site: str) -> None:
