@@ -36,6 +36,7 @@ POLICY = {
 }
 INLINE = re.compile(r"<(script|style)((?:\s[^>]*)?)>(.*?)</\1>", re.DOTALL)
 ICON = re.compile(r'<i\s+class="((?:[\w-]+\s+)*)fa-solid\s+fa-([\w-]+)((?:\s+[\w-]+)*)\s*"([^>]*)>\s*</i>')
+GLYPHS = re.compile(r"\.fa-[\w-]+:before(?:,\s*\.fa-[\w-]+:before)*\{content:\"[^\"]*\"\}")
 UNUSED = re.compile(
     r'\s*<(?:script src|link rel="stylesheet"[^>]* href)="[^"]*'
     r"(?:fontawesome\.js|sphinx-thebe\.css)[^>]*>(?:</script>)?"
@@ -206,6 +207,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
         if "_static" not in path.relative_to(out).parts:
             path.write_text(finish_page(path.read_text(encoding="utf-8"), script), encoding="utf-8")
     script.unlink()  # its icons are in the pages
+    styles = out / "_static" / "styles" / "pydata-sphinx-theme.css"
+    styles.write_text(GLYPHS.sub("", styles.read_text(encoding="utf-8")), encoding="utf-8")
     if base:
         chapters = [f"{name}.html" for name in sorted(app.env.found_docs)]
         (out / "sitemap.xml").write_text(sitemap(chapters, base), encoding="utf-8")
