@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from math import exp, isfinite, log
+from math import exp, hypot, isfinite, log
 from types import MappingProxyType
 from typing import Any
 
@@ -279,11 +279,12 @@ def memory_of(job: Job, stack: Stack) -> Memory:
     tensors = ledger(replace(job, plan=plan, recipe=recipe), Allowance(0.0, 0.0))
     told = rates().memory
     peak = float(tensors.total) * told["allocated"]
+    width = hypot(told["allocated_spread"], told["allocated_between"])
     return Memory(
         tensors,
         peak,
-        peak * exp(-told["allocated_spread"]),
-        peak * exp(told["allocated_spread"]),
+        peak * exp(-width),
+        peak * exp(width),
         peak * told["reserved_low"],
         peak * told["reserved_high"] + told["context"],
     )
