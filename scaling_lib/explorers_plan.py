@@ -42,8 +42,9 @@ def plan_answer(
 
 def _name(layout: Layout) -> str:
     p = layout.plan
-    rest = f", {p.virtual_stages} chunks" * (p.virtual_stages > 1) + ", recomputed" * (p.recompute == "full")
-    return f"DP {int(p.dp)} TP {p.tp} PP {p.pp} CP {p.cp}, ZeRO {p.zero}{rest}"
+    told = (f"{p.virtual_stages} chunks" * (p.virtual_stages > 1), f"{p.micro_batch} at once" * (p.micro_batch > 1),
+            "light ends" * bool(p.light_ends), "recomputed" * (p.recompute == "full"))  # fmt: skip
+    return ", ".join((f"DP {int(p.dp)} TP {p.tp} PP {p.pp} CP {p.cp}, ZeRO {p.zero}", *filter(None, told)))
 
 
 def draw_plan(**state: object) -> str:
@@ -51,7 +52,8 @@ def draw_plan(**state: object) -> str:
     answer = plan_answer(**state)
     q, best = answer.question, answer.best[0]
     bars = [(_name(x), x.seconds, show(x.seconds, "s")) for x in answer.best]
-    words = f"{_name(best)} takes {show(best.seconds, 's')}; {answer.within:,} layouts are within 5% of it."
+    near = "no other layout is" if answer.within == 1 else f"{answer.within:,} layouts, itself included, are"
+    words = f"{_name(best)} takes {show(best.seconds, 's')}; {near} within 5% of it."
     rows = [
         ("layouts", f"{answer.evaluated:,}"),
         ("that run", f"{answer.feasible:,}"),

@@ -102,14 +102,20 @@ def _job(q: Question, plan: ParallelPlan) -> Job:
     return Job(q.model, q.cluster, plan, q.chips, q.batch_tokens, q.seq_len, None, q.precision, q.recipe)
 
 
+def _column(values: Sequence[Any]) -> Any:
+    """An array of choices whose whole numbers have 64 bits: in a browser numpy's own have 32, too few for bytes."""
+    column = np.array(values)
+    return column.astype(np.int64) if column.dtype.kind == "i" else column
+
+
 def _blocks(space: dict[str, tuple[Any, ...]], outer: Sequence[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
     """All layouts of the outer degrees, some blocks of them, each axis an array (recompute as its number)."""
-    values = [np.array(space[name]) if name != "recompute" else np.arange(len(space[name])) for name in AXES[4:]]
+    values = [_column(space[name] if name != "recompute" else range(len(space[name]))) for name in AXES[4:]]
     grid = [g.ravel() for g in np.meshgrid(*values, indexing="ij")]
     size = len(grid[0])
     step = max(1, BLOCK // size)
     for i in range(0, len(outer), step):
-        some = np.array(outer[i : i + step])
+        some = _column(outer[i : i + step])
         columns = [np.repeat(some[:, j], size) for j in range(4)] + [np.tile(g, len(some)) for g in grid]
         yield dict(zip(AXES, columns, strict=True))
 

@@ -1,7 +1,7 @@
 // What scrolls sideways can be reached and scrolled by keyboard.
 (() => {
   "use strict";
-  const PARTS = "main :is(table, div.math, pre, .cell_output, .figure-svg, .live-face)";
+  const PARTS = "main :is(table, div.math, pre, .cell_output, .cell_output > .output, .figure-svg, .live-face)";
   const mark = () => {
     for (const part of document.querySelectorAll(PARTS)) {
       if (part.scrollWidth > part.clientWidth + 1) part.tabIndex = 0;
