@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.notebooks import private_settings
@@ -32,6 +33,18 @@ def step(name: str, command: list[str]) -> bool:
     return good
 
 
+def types_beside(other: Callable[[], bool]) -> tuple[bool, bool]:
+    """Check types while `other`, which keeps one core busy, runs; return how each ended."""
+    start = time.monotonic()
+    checker = subprocess.Popen([sys.executable, "-m", "mypy"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    ended = other()
+    said, _ = checker.communicate()
+    good = checker.returncode == 0
+    print(f"== types\n{said.strip()}\n== types: {'good' if good else 'FAILED'}", end=" ")
+    print(f"({time.monotonic() - start:.0f} s, beside the step above)\n", flush=True)
+    return good, ended
+
+
 def chromium() -> str | None:
     """Return the browser that the tests drive: the one CHROMIUM names, or one that is installed."""
     named = os.environ.get("CHROMIUM")
@@ -45,8 +58,13 @@ def notebooks() -> list[str]:
 
 
 def pytest(quick: bool) -> list[str]:
-    """Return the pytest command: tests and notebooks in one run, each file on one of two workers."""
-    command = ["pytest", "-q", "-n", "2", "--dist", "loadfile", "--durations=20", "--durations-min=5"]
+    """Return the pytest command: tests and notebooks in one run, each file on one of two workers.
+
+    Files go out in the order of collection, the long ones of the browser first: by number of tests, as is the
+    default, a long file with few tests would come last and keep one worker busy alone.
+    """
+    workers = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    command = ["pytest", "-q", *workers, "--durations=20", "--durations-min=5"]
     if quick:
         return [*command, "tests", "--ignore=tests/browser"]
     compare = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}"]
@@ -58,10 +76,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Prove the course.")
     parser.add_argument("--quick", action="store_true", help="leave out notebooks, site and browser")
     quick = parser.parse_args().quick
-    steps = {"lint": ["ruff", "check", "--quiet", "--output-format", "concise", "."], "types": ["mypy"]}
-    if not quick:
-        steps["book"] = ["tools.book", "build"]
-    failed = [name for name, command in steps.items() if not step(name, command)]
+    good = {"lint": step("lint", ["ruff", "check", "--quiet", "--output-format", "concise", "."])}
+    good["types"], good["book"] = types_beside(lambda: quick or step("book", ["tools.book", "build"]))
+    failed = [name for name, well in good.items() if not well]
     print(f"== tests{'' if quick else f' and {len(notebooks())} notebooks'}", flush=True)
     if failed:
         print(f"(already failed above: {', '.join(failed)})", flush=True)
