@@ -76,6 +76,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Prove the course.")
     parser.add_argument("--quick", action="store_true", help="leave out notebooks, site and browser")
     quick = parser.parse_args().quick
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or each of a hundred interpreters compiles all it imports anew
     good = {"lint": step("lint", ["ruff", "check", "--quiet", "--output-format", "concise", "."])}
     good["types"], good["book"] = types_beside(lambda: quick or step("book", ["tools.book", "build"]))
     failed = [name for name, well in good.items() if not well]
