@@ -1,14 +1,16 @@
-"""Nouns that many tests share: the running case on GPUs and on a TPU pod, and small machines with round numbers."""
+"""Nouns that tests share: the running case on GPUs and on a TPU pod, machines with round numbers, a small question."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scaling_lib.hardware import Chip, Cluster, Level, cluster
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.model import TransformerConfig, model
+from scaling_lib.questions import Question, Trap
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,3 +44,21 @@ def round_job() -> Job:
     levels = (Level("in", "switch", 4, 10.0, 0.5), Level("out", "switch", None, 1.0, 2.0))
     machine = Cluster("round", "round numbers", Chip("round", "round", {"bf16": 100.0}, 1e3, 1e3), levels)
     return Job(tiny, machine, ParallelPlan(dp=8), chips=8, batch_tokens=64, seq_len=8)
+
+
+def number(**changes: Any) -> Question:
+    """A small question of the bank, with some of its fields changed."""
+    given: dict[str, Any] = {
+        "id": "dp.test",
+        "kind": "numeric",
+        "prompt": "How many bytes are {n} GB?",
+        "hints": ("a", "b", "c"),
+        "canonical": {"n": 50},
+        "draw": {"n": (40, 60)},
+        "derive": lambda p: {"bytes": p.n * 1e9, "half": p.n * 5e8},
+        "answer": "bytes",
+        "unit": "GB",
+        "traps": (Trap("one direction", "half", "it sends both ways."),),
+        "steps": {"bytes": "{n} x 1e9."},
+    }
+    return Question(**{**given, **changes})

@@ -19,9 +19,7 @@ from scaling_lib.questions import (
     KINDS,
     Option,
     Point,
-    Question,
     QuestionError,
-    Trap,
     fill,
     in_unit,
     instance,
@@ -29,24 +27,7 @@ from scaling_lib.questions import (
     unit_of,
 )
 from scaling_lib.units import DAY, UnitError
-
-
-def number(**changes: Any) -> Question:
-    given: dict[str, Any] = {
-        "id": "dp.test",
-        "kind": "numeric",
-        "prompt": "How many bytes are {n} GB?",
-        "hints": ("a", "b", "c"),
-        "canonical": {"n": 50},
-        "draw": {"n": (40, 60)},
-        "derive": lambda p: {"bytes": p.n * 1e9, "half": p.n * 5e8},
-        "answer": "bytes",
-        "unit": "GB",
-        "traps": (Trap("one direction", "half", "it sends both ways."),),
-        "steps": {"bytes": "{n} x 1e9."},
-    }
-    return Question(**{**given, **changes})
-
+from tests.conftest import number
 
 # reading ------------------------------------------------------------------------------------------
 

@@ -13,34 +13,18 @@ from scaling_lib import answers, bank, leitner, quiz
 from scaling_lib.answers import Verdict
 from scaling_lib.questions import Option, Point, Question, QuestionError, Trap, instance
 from scaling_lib.units import DAY, UnitError
+from tests.conftest import number
 
-ASKED: dict[str, Any] = {
-    "id": "dp.test",
-    "kind": "numeric",
-    "prompt": "How many bytes are {n} GB?",
-    "hints": ("a", "b", "c"),
-    "canonical": {"n": 50},
-    "draw": {"n": (40, 60)},
-    "derive": lambda p: {"bytes": p.n * 1e9, "half": p.n * 5e8},
-    "answer": "bytes",
-    "unit": "GB",
-    "traps": (Trap("one direction", "half", "it sends both ways."),),
-    "steps": {"bytes": "{n} x 1e9."},
-}
-NUMBER = Question(**ASKED)
-ESTIMATE = Question(**{**ASKED, "kind": "estimate"})
-TIME = Question(**{**ASKED, "unit": "day", "derive": lambda p: {"bytes": p.n * DAY, "half": p.n * DAY / 2}})
-DOLLAR = Question(**{**ASKED, "unit": "USD", "derive": lambda p: {"bytes": p.n * 1.0, "half": p.n * 0.5}})
+NUMBER = number()
+ESTIMATE = number(kind="estimate")
+TIME = number(unit="day", derive=lambda p: {"bytes": p.n * DAY, "half": p.n * DAY / 2})
+DOLLAR = number(unit="USD", derive=lambda p: {"bytes": p.n * 1.0, "half": p.n * 0.5})
 OPTIONS = (Option("a", "{n} GB", "{n2} is twice {n}."), Option("b", "{n2} GB."), Option("c", "none", "There is one."))
-BARE = {**ASKED, "unit": "", "traps": ()}
-CHOICE = Question(
-    **{**BARE, "kind": "choice", "answer": "key", "options": OPTIONS, "derive": lambda p: {"key": "b", "n2": 2 * p.n}}
-)
+BARE: dict[str, Any] = {"unit": "", "traps": ()}
+CHOICE = number(**BARE, kind="choice", answer="key", options=OPTIONS, derive=lambda p: {"key": "b", "n2": 2 * p.n})
 POINTS = (Point("names {n}", ("fifty", "50")), Point("says both", ("both",)))
-SPOKEN = Question(**{**BARE, "kind": "explain", "answer": "", "rubric": POINTS, "says": ("a {n}", "b", "c")})
-CODE = Question(
-    **{**BARE, "kind": "code", "answer": "", "reference": lambda n, half: n * 1e9 + half, "arguments": ("n", "half")}
-)
+SPOKEN = number(**BARE, kind="explain", answer="", rubric=POINTS, says=("a {n}", "b", "c"))
+CODE = number(**BARE, kind="code", answer="", reference=lambda n, half: n * 1e9 + half, arguments=("n", "half"))
 # (answer, kind, name, score, message)
 # fmt: off
 # ruff: noqa: E501 (messages are compared whole)
@@ -194,7 +178,7 @@ def test_what_is_said_of_code(function: Any, verdict: Verdict) -> None:
 
 
 def test_code_with_a_reference_of_zero_is_judged() -> None:
-    none = Question(**{**BARE, "kind": "code", "answer": "", "reference": lambda n: 0, "arguments": ("n",)})
+    none = number(**BARE, kind="code", answer="", reference=lambda n: 0, arguments=("n",))
     assert quiz.grade(instance(none), lambda n: 0)
     assert "inf times as much" in quiz.grade(instance(none), lambda n: 1).message
     assert quiz.grade(instance(none), lambda n: 1e-9).kind == "ratio"
@@ -208,18 +192,18 @@ def test_a_code_question_is_tried_on_the_numbers_asked_and_five_more() -> None:
 
 
 def test_zero_is_right_where_zero_is_wanted() -> None:
-    none = Question(**{**ASKED, "derive": lambda p: {"bytes": 0.0, "half": 1.0}})
+    none = number(derive=lambda p: {"bytes": 0.0, "half": 1.0})
     sign = "Not yet: check the sign and whether the quantity can vanish."
     assert quiz.grade(instance(none), "0")
     assert quiz.grade(instance(none), 3) == Verdict("ratio", sign, "sign")
     # a trap of the other sign is a trap all the same
-    other = Question(**{**ASKED, "derive": lambda p: {"bytes": 50e9, "half": -20e9}})
+    other = number(derive=lambda p: {"bytes": 50e9, "half": -20e9})
     assert quiz.grade(instance(other), -20).kind == "trap"
 
 
 def test_the_nearer_of_two_traps_is_named() -> None:
     two = (Trap("low", "half", "low."), Trap("high", "more", "high."))
-    close = Question(**{**ASKED, "traps": two, "derive": lambda p: {"bytes": 5e10, "half": 20e9, "more": 20.6e9}})
+    close = number(traps=two, derive=lambda p: {"bytes": 5e10, "half": 20e9, "more": 20.6e9})
     assert [quiz.grade(instance(close), v).name for v in (20.0, 20.2, 20.4, 20.6)] == ["low", "low", "high", "high"]
 
 
@@ -360,13 +344,13 @@ def test_a_b_is_a_byte_where_bytes_are_asked() -> None:
     assert answers.read("5e10 B", "byte") == answers.Reading(5e10, "byte", False)
     assert answers.read("5 B", "byte/second") == answers.Reading(5.0, "byte", False)
     assert quiz.grade(instance(NUMBER), "5e10 B")
-    params = Question(**{**ASKED, "unit": "Gparam"})
+    params = number(unit="Gparam")
     assert quiz.grade(instance(params), "50B params")
     assert quiz.grade(instance(params), "50e9 params")
 
 
 def test_a_plain_number_is_wanted_by_name() -> None:
-    plain = Question(**{**ASKED, "unit": ""})
+    plain = number(unit="")
     with pytest.raises(UnitError, match=r"measures byte, but a plain number is wanted: write e\.g\. '3'"):
         answers.number(instance(plain), "5 GB")
     assert answers.number(instance(NUMBER), 7) == 7e9
@@ -374,7 +358,7 @@ def test_a_plain_number_is_wanted_by_name() -> None:
 
 
 def test_percentages_are_taken_either_way() -> None:
-    share = Question(**{**ASKED, "unit": "%", "derive": lambda p: {"bytes": 0.4, "half": 0.2}})
+    share = number(unit="%", derive=lambda p: {"bytes": 0.4, "half": 0.2})
     assert answers.number(instance(share), 0.4) == 0.4
     assert answers.number(instance(share), "0.404") == 0.404
     assert answers.number(instance(share), 40) == pytest.approx(0.4)
