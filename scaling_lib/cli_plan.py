@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from scaling_lib import library
 from scaling_lib.cli import price, rate, whole
 from scaling_lib.predict import fraction, rates
-from scaling_lib.units import show
+from scaling_lib.units import DAY, show
 
 if TYPE_CHECKING:  # the search needs numpy, which the other commands do without
-    from scaling_lib.search import Answer, Layout
+    from scaling_lib.search import Answer, Layout, Question
 
 
 def add_parser(subparsers: Any) -> None:
@@ -119,7 +119,7 @@ def _head(answer: Answer) -> str:
 
 def _line(layout: Layout, answer: Answer) -> str:
     p, stack, base = layout.plan, layout.stack, answer.question.stack
-    run_ = "" if layout.days is None else show(layout.days * 86400, "s")
+    run_ = "" if layout.days is None else show(layout.days * DAY, "s")
     cost = "" if layout.usd is None else show(layout.usd, "USD")
     switches = {"tp_overlap": "TP", "tp_backward_overlap": "TP backward", "dp_overlap": "DP"}
     off = [word for name, word in switches.items() if getattr(stack, name) != getattr(base, name)]
@@ -155,10 +155,17 @@ def _moved(answers: dict[str, Answer]) -> str:
     return "\n".join(lines)
 
 
+def _sizes(q: Question) -> dict[int, None]:
+    """An eighth of the chips asked for up to twice as many, as far as the cluster has them, each once."""
+    most = q.cluster.max_chips or math.inf
+    sizes = (q.chips // 8, q.chips // 4, q.chips // 2, q.chips, 2 * q.chips)
+    return dict.fromkeys(n for n in sizes if 1 <= n <= most)
+
+
 def _edge(layouts: list[Layout]) -> str:
     lines = ["chips that no other number beats in both days and USD:"]
     for x in layouts:
-        run_, cost = show((x.days or 0) * 86400, "s"), show(x.usd or 0, "USD")
+        run_, cost = show((x.days or 0) * DAY, "s"), show(x.usd or 0, "USD")
         lines.append(f"{int(x.plan.chips):>8,} chips {run_:>12}{cost:>19}  MFU {show(x.mfu, '%')}  {_degrees(x)}")
     return "\n".join(lines)
 
@@ -185,10 +192,7 @@ def run(args: argparse.Namespace) -> int:
     space = WIDE if args.overlap else Space()
     answer = search(question, space, top=args.top)
     moved = sensitivity(question, space) if args.sensitivity and answer.best else {}
-    sizes = [n for n in (question.chips // 8, question.chips // 4, question.chips // 2) if n] if args.frontier else []
-    most = question.cluster.max_chips or math.inf
-    sizes += [n for n in (question.chips, 2 * question.chips) if args.frontier and n <= most]
-    edge = frontier(question, dict.fromkeys(sizes), space) if sizes else []
+    edge = frontier(question, _sizes(question), space) if args.frontier else []
     if args.json:
         data = as_data(answer)
         if args.sensitivity:

@@ -27,7 +27,7 @@ from scaling_lib.search_space import AXES, RULES, SWITCHES, axes, inner_rules, l
 from scaling_lib.search_space import WIDE as WIDE
 from scaling_lib.search_space import Question as Question
 from scaling_lib.search_space import Space as Space
-from scaling_lib.units import show
+from scaling_lib.units import DAY, show
 
 NEAR = 1.05  # layouts this close to the best form the plateau
 BLOCK = 200_000  # layouts computed at a time: arrays that stay near the caches
@@ -276,7 +276,7 @@ def _layout(q: Question, f: _Found, i: int) -> Layout:
     mfu = q.batch_tokens * flops_per_token(q.model, q.seq_len) / (step * q.chips * q.cluster.chip.flops(q.precision))
     run = None if q.tokens is None else q.tokens / q.batch_tokens * step
     cost = None if run is None or q.price is None else run * q.chips * q.price
-    return Layout(plan, f.stack, step, memory, float(mfu), None if run is None else run / 86400, cost)
+    return Layout(plan, f.stack, step, memory, float(mfu), None if run is None else run / DAY, cost)
 
 
 def _bar(started: float, shown: bool, what: str = "layouts") -> Callable[[int, int], None]:
