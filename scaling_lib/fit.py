@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -241,11 +240,8 @@ def spreads(rows: Rows, inside: Any, errors: Any) -> dict[str, float]:
 
 def _excess(run: Run, error: float, table: Rates) -> float:
     """How far, in log, a measurement lies beyond the predictions with every value of the unknown inputs."""
-    choices = predict.choices(run.job, run.stack)
-    totals = []
-    for values in product(*choices.values()):
-        stack = replace(run.stack, **dict(zip(choices, values, strict=True)))
-        totals.append(float(sum(step_parts(case_of(run.job, stack, table), table.constants).values())))
+    stacks = predict.completions(run.stack, predict.choices(run.job, run.stack))
+    totals = [float(sum(step_parts(case_of(run.job, told, table), table.constants).values())) for told in stacks]
     down, up = np.log(min(totals) / totals[0]), np.log(max(totals) / totals[0])
     return float(max(down - error, error - up, 0.0))
 

@@ -317,6 +317,11 @@ def choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
     return {name: values for name, values in found.items() if getattr(stack, name) is None}
 
 
+def completions(stack: Stack, unknown: Mapping[str, tuple[Any, ...]]) -> list[Stack]:
+    """The stack with each combination of values of its unknown inputs, as `choices` gives them, the likeliest first."""
+    return [replace(stack, **dict(zip(unknown, values, strict=True))) for values in product(*unknown.values())]
+
+
 def _seconds(job: Job, stack: Stack) -> dict[str, Any]:
     table = rates()
     return step_parts(case_of(job, stack, table), table.constants)
@@ -335,10 +340,8 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
             f"{job.chips}, "
             f"micro_batch {job.plan.micro_batch}; give positive numbers"
         )
-    open_ = choices(job, stack)
-    found = []
-    for values in product(*open_.values()):
-        found.append(_seconds(job, replace(stack, **dict(zip(open_, values, strict=True)))))
+    unknown = choices(job, stack)
+    found = [_seconds(job, told) for told in completions(stack, unknown)]
     totals = [sum(parts.values()) for parts in found]
     if not all(isfinite(t) and t > 0 for t in totals):
         raise ValueError(
@@ -358,7 +361,7 @@ def step_time(job: Job, stack: Stack, assumed: Iterable[str] = (), calibration: 
         rate * flops_per_token(job.model, job.seq_len, "causal") / job.peak,
         rate * flops_per_token(job.model, job.seq_len, "full") / job.peak,
         rate,
-        tuple(name for name, values in open_.items() if len(values) > 1),
+        tuple(name for name, values in unknown.items() if len(values) > 1),
         assumed,
         memory_of(job, stack),
     )
