@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from html.entities import html5
 
 from scaling_lib.catalogue import DATA, CatalogueError, read_toml
 
@@ -37,6 +38,13 @@ def symbols() -> tuple[Symbol, ...]:
     return tuple(rows)
 
 
+def written(letter: str) -> str:
+    """A letter as HTML that reads the same in a notebook, on the site and in an e-book: t_hop -> t with "hop" below."""
+    base, _, below = letter.partition("_")
+    base = f"&{base};" if len(base) > 1 and f"{base};" in html5 else escape(base)
+    return f"<var>{base}</var>" + (f"<sub>{escape(below)}</sub>" if below else "")
+
+
 @dataclass(frozen=True)
 class NotationTable:
     """The letters as a table for a notebook."""
@@ -57,7 +65,7 @@ class NotationTable:
             for s in (s for s in self.rows if s.group == group):
                 names = ", ".join(f"<code>{escape(n)}</code>" for n in s.names)
                 key = f"<code>{escape(s.hugging_face)}</code>" if s.hugging_face else ""
-                cells = (f"${s.latex}$", escape(s.meaning), names, key, escape(s.unit))
+                cells = (written(s.letter), escape(s.meaning), names, key, escape(s.unit))
                 yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 

@@ -68,7 +68,8 @@ CONTRAST = """() => {
 UNSET = """() => {
   const text = document.querySelector('main').cloneNode(true);
   text.querySelectorAll('script, pre, code, .katex').forEach(e => e.remove());
-  return text.textContent.match(/\\\\\\(|\\\\\\[|<!--=|\\$\\$|\\{(?:cite|ref|eq|numref)\\}/g);
+  const markup = /\\\\\\(|\\\\\\[|<!--=|\\$(?:\\$|[A-Za-z\\\\][^$]{0,40}\\$)|\\{(?:cite|ref|eq|numref)\\}/g;
+  return text.textContent.match(markup);
 }"""
 NAMELESS = """:is(.cell_output, figure) :is(
   img:not([alt]), img[alt=''], svg:not([aria-label]):not([aria-hidden]):not([aria-labelledby])):not(button *)"""
