@@ -66,7 +66,7 @@
     const stored = face.innerHTML, first = status.textContent;
     const fields = Object.groupBy ? Object.groupBy(all("[data-name]", form), f => f.dataset.name)
       : all("[data-name]", form).reduce((o, f) => ((o[f.dataset.name] ??= []).push(f), o), {});
-    let state = {}, busy = false, again = false, talk = 0;
+    let state = {}, drawing = null, stale = false, talk = 0;
 
     function stand(name, { text, position }) {
       for (const field of fields[name]) {
@@ -85,9 +85,10 @@
       history.replaceState(history.state, "", address);
     }
 
-    async function draw() {
-      if (busy) { again = true; return; }
-      busy = true;
+    // What the reader caused is said at once; what a drawing says waits, so that a dragged slider speaks once.
+    const tell = (text, bad = false) => { clearTimeout(talk); say(status, text, bad); };
+
+    async function drawOnce() {
       if (!place.dataset.live) say(status, LOADING);
       try {
         const wanted = state;
@@ -103,12 +104,18 @@
         clearTimeout(talk);
         status.classList.remove("live-bad");
         talk = setTimeout(() => say(status, plain(spoken)), 500);
-      } catch (error) {
-        clearTimeout(talk);
-        say(status, error.message, true);
-      }
-      busy = false;
-      if (again) { again = false; draw(); }
+      } catch (error) { tell(error.message, true); }
+    }
+
+    async function drawAll() {
+      while (stale) { stale = false; await drawOnce(); }
+      drawing = null;
+    }
+
+    // Resolves when the page shows the state, however many moves came while an earlier one was drawn.
+    function draw() {
+      stale = true;
+      return drawing ??= drawAll();
     }
 
     const change = field => {
@@ -127,9 +134,9 @@
       const what = target.dataset?.do;
       try {
         if (what === "reset") { state = {}; for (const f of all("[data-name]", form)) f.dataset.done = "yes"; await draw(); }
-        if (what === "link") await copy(status);
+        if (what === "link") { await drawing; await copy(tell); }
         if (what === "csv" || what === "toml") save(`${key}.${what}`, await ask("table", address, state, what));
-      } catch (error) { say(status, error.message, true); }
+      } catch (error) { tell(error.message, true); }
     });
 
     form.querySelector("fieldset").disabled = false;
@@ -141,12 +148,12 @@
     place.addEventListener("live-stored", () => { face.innerHTML = stored; say(status, first); });
   }
 
-  async function copy(status) {
+  async function copy(tell) {
     try {
       await navigator.clipboard.writeText(location.href);
-      say(status, "The address of this state is on the clipboard.");
+      tell("The address of this state is on the clipboard.");
     } catch {
-      say(status, `The address of this state: ${location.href}`);
+      tell(`The address of this state: ${location.href}`);
     }
   }
 

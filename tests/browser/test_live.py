@@ -159,8 +159,19 @@ def test_values_are_typed_shared_reset_and_saved(awake: Visit) -> None:
             place.locator(f"[data-do={kind}]").click()
         text = Path(download.value.path()).read_text(encoding="utf-8")
         assert text == live.table("scaling_lib.explorers:dp_explorer", state(place), kind)
+    assert not awake.problems
+
+
+def test_the_address_copied_is_of_the_state_just_entered(awake: Visit) -> None:
+    place = awake.page.locator("#dp_explorer")
+    box, status = place.locator("input[type=text][data-name=batch]"), place.locator(".live-status")
+    box.fill("6M")
+    box.press("Enter")
     place.locator("[data-do=link]").click()
-    expect(place.locator(".live-status")).to_contain_text("address of this state", timeout=SOON)
+    expect(status).to_contain_text("address of this state", timeout=SOON)
+    assert "dp_explorer.batch=6%2C000%2C000" in awake.page.url
+    awake.page.wait_for_timeout(700)  # A drawing speaks half a second after it; it must not talk over the reader's own act.
+    expect(status).to_contain_text("address of this state")
     assert not awake.problems
 
 
