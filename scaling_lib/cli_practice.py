@@ -60,8 +60,9 @@ def _drill(args: argparse.Namespace) -> int:
         progress, message = leitner.load(leitner.default_path())
         print("\n".join(filter(None, [message, drill.summary(progress, Counter())])))
         return 0
-    if hasattr(signal, "SIGHUP"):  # a terminal that is closed leaves the drill as q does
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    for name in ("SIGHUP", "SIGTERM"):  # a terminal that is closed, or a machine that shuts down, leaves as q does
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     drill.run(args.topics or None, args.minutes, fresh=args.new, read=input)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import textwrap
 import time
@@ -73,35 +74,57 @@ def run(
     path = path or leitner.default_path()
     with leitner.locked(path):
         progress, message = leitner.load(path)
+        taken = None if fresh else unfinished(progress)
+        session = replace(taken or plan(progress, names, minutes, clock()), owner=secrets.token_hex(8))
+        leitner.save(path, replace(progress, session=session))
     if message:
         say(message)
-    session = progress.session if progress.session and not fresh else plan(progress, names, minutes, clock())
-    if session is progress.session:
-        say(f"You left a drill with {len(session.queue)} questions; it goes on. (--new begins another.)")
+    if taken:
+        say(f"You left a drill with {counted(len(taken.queue))}; it goes on. (--new begins another.)")
     say(HELP)
-    results: Counter[str] = Counter()
-    queue, started, seconds = list(session.queue), clock(), session.seconds_left
+    queue, started, results = list(session.queue), clock(), Counter[str]()
+
+    def seconds() -> float:
+        return session.seconds_left - (clock() - started)
+
+    def left(rest: list[tuple[str, int]]) -> Session:
+        return replace(session, queue=tuple(rest), seconds_left=max(60.0, seconds()))
+
+    def put(right: bool, estimate: Estimate | None = None) -> None:
+        # answer and queue go to disk together, so a drill that is killed asks nothing twice and skips nothing
+        _, trouble = leitner.record(path, queue[0][0], right, clock(), estimate, left(queue[1:]))
+        del queue[0]
+        if trouble:
+            say(trouble)
+
     try:
-        while queue and clock() - started < seconds:
-            name, seed = queue[0]
-            kind = _one(path, name, seed, seconds - (clock() - started), read, say, clock)
-            results[kind] += 1
-            queue.pop(0)
+        while queue and seconds() > 0:
+            results[_one(*queue[0], seconds(), put, read, say)] += 1
     except (EOFError, KeyboardInterrupt):
-        left = Session(tuple(queue), max(60.0, seconds - (clock() - started)))
-        leitner.update(path, lambda p: replace(p, session=left))
-        say(f"\nLeft with {len(queue)} questions to go. The same command takes it up again.")
-        return results["right"]
-    progress, _ = leitner.update(path, lambda p: replace(p, session=None))
+        if queue:
+            leitner.update(path, lambda p: leitner.renewed(p, left(queue)))
+            say(f"\nLeft with {counted(len(queue))} to go. The same command takes it up again.")
+            return results["right"]
+    progress, _ = leitner.update(path, lambda p: leitner.renewed(p, left([])))
     say(summary(progress, results))
     return results["right"]
 
 
+def counted(n: int) -> str:
+    """How many questions, in words."""
+    return f"{n} question{'' if n == 1 else 's'}"
+
+
+def unfinished(progress: Progress) -> Session | None:
+    """What is left of the last drill; None for nothing. Questions that the bank has no more are left out."""
+    queue = tuple(one for one in progress.session.queue if one[0] in bank.questions()) if progress.session else ()
+    return replace(progress.session, queue=queue) if progress.session and queue else None
+
+
 def _one(
-    path: Path, name: str, seed: int, left: float,
-    read: Callable[[str], str], say: Callable[[str], None], clock: Callable[[], float],
-) -> str:  # fmt: skip
-    """Ask one question until it is right, given up or skipped; the kind of the first verdict."""
+    name: str, seed: int, left: float, put: Callable[..., None], read: Callable[[str], str], say: Callable[[str], None]
+) -> str:
+    """Ask one question until it is right, given up or skipped; the kind of the first verdict, which is put on file."""
     asked = instance(bank.question(name), seed)
     say(f"\n[{int(left // 60)}:{int(left % 60):02d} left] {quiz.Asked(asked)!r}")
     first, hints = "", 0
@@ -117,7 +140,7 @@ def _one(
             if text.startswith("s"):
                 say("\n".join(f"{step}. {line}" for step, line in asked.steps))
             if not first:
-                leitner.record(path, name, False, clock())
+                put(False)
             return first or "skipped"
         verdict = quiz.grade(asked, text)
         say(str(verdict))
@@ -125,9 +148,7 @@ def _one(
             continue
         if not first:
             first = verdict.kind
-            _, message = leitner.record(path, name, bool(verdict) and hints < 3, clock(), estimate_of(asked, text))
-            if message:
-                say(message)
+            put(bool(verdict) and hints < 3, estimate_of(asked, text))
         if verdict or asked.question.kind == "estimate":
             return first
 

@@ -45,10 +45,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Session:
-    """A drill that was left: what is still to be asked, and the seconds that remain."""
+    """A drill under way: what is still to be asked, and the seconds that remain. owner: the run that asks."""
 
     queue: tuple[tuple[str, int], ...]
     seconds_left: float
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,10 @@ def _decoded(text: str) -> Progress:
         raise ValueError("a card outside its boxes")
     estimates = tuple(Estimate(**e) for e in data["estimates"])
     left = data["session"]
-    session = Session(tuple((str(q), int(s)) for q, s in left["queue"]), float(left["seconds_left"])) if left else None
-    return Progress(cards, estimates, session)
+    if not left:
+        return Progress(cards, estimates)
+    queue = tuple((str(q), int(s)) for q, s in left["queue"])
+    return Progress(cards, estimates, Session(queue, float(left["seconds_left"]), str(left.get("owner", ""))))
 
 
 def load(path: Path) -> tuple[Progress, str]:
@@ -176,14 +179,22 @@ def update(path: Path, change: Callable[[Progress], Progress]) -> tuple[Progress
     return progress, message
 
 
+def renewed(progress: Progress, session: Session) -> Progress:
+    """Progress with what is left of a drill; unchanged when another run has taken the drill's place."""
+    if progress.session is None or progress.session.owner != session.owner:
+        return progress
+    return replace(progress, session=session if session.queue else None)
+
+
 def record(
-    path: Path, question: str, right: bool, now: float, estimate: Estimate | None = None
+    path: Path, question: str, right: bool, now: float, estimate: Estimate | None = None, left: Session | None = None
 ) -> tuple[Progress, str]:
-    """Put one answer on file."""
+    """Put one answer on file, and in the same write what is left of its drill."""
 
     def change(p: Progress) -> Progress:
         cards = {**p.cards, question: answered(p.cards.get(question, Card()), right, now)}
-        return replace(p, cards=cards, estimates=(*p.estimates, estimate) if estimate else p.estimates)
+        p = replace(p, cards=cards, estimates=(*p.estimates, estimate) if estimate else p.estimates)
+        return renewed(p, left) if left else p
 
     return update(path, change)
 

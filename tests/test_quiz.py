@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -501,6 +503,74 @@ def test_a_drill_is_left_and_taken_up(tmp_path: Path) -> None:
     assert sum(c.right for c in progress.cards.values()) == 2
 
 
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_drill_that_is_killed_goes_on_with_what_was_left(tmp_path: Path, end: signal.Signals) -> None:
+    path = tmp_path / "scaling-course" / "progress.json"
+    order = drill.plan(leitner.Progress(), ["dp"], 3, 0.0).queue
+    command = [sys.executable, "-m", "scaling_lib", "drill", "dp", "--minutes", "3"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1],
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path)}, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("n\n")
+        process.stdin.flush()
+        said = ""
+        while order[1][0] not in said:  # the second question stands on the screen
+            said += process.stdout.read(1)
+        process.send_signal(end)
+        said = process.stdout.read()
+    assert process.returncode == (-signal.SIGKILL if end == signal.SIGKILL else 0)
+    assert ("2 questions to go" in said) == (end != signal.SIGKILL)
+    progress, _ = leitner.load(path)
+    assert list(progress.cards) == [order[0][0]]
+    assert progress.session is not None
+    assert progress.session.queue == order[1:]
+    _, said = talk(path, ["n", "n"])
+    assert "You left a drill with 2 questions; it goes on." in said
+    assert set(leitner.load(path)[0].cards) == {name for name, _ in order}
+
+
+def test_an_answer_that_is_on_file_is_not_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    first, *rest = drill.plan(leitner.Progress(), ["dp"], 3, 1000.0).queue
+    _, said = talk(path, ["1 token", "q"], names=["dp"], minutes=3)  # left while the wrong answer is thought over
+    assert "Left with 2 questions to go." in said
+    progress, _ = leitner.load(path)
+    assert progress.cards == {first[0]: leitner.Card(0, 1000.0, 1, 0)}
+    assert progress.session is not None
+    assert progress.session.queue == tuple(rest)
+    assert progress.session.seconds_left == 180
+    _, said = talk(path, ["1 token", "n", "1 token", "q"])
+    assert "0 of 1 right" in said, "left over the last question: the drill is done"
+    assert leitner.load(path)[0].session is None
+
+
+def test_a_drill_begun_meanwhile_keeps_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+
+    def other(_: str) -> str:
+        talk(path, ["q"], names=["tp"], minutes=5, fresh=True)
+        raise EOFError
+
+    drill.run(["dp"], 3, path, read=other, say=lambda _: None, clock=lambda: 1000.0)
+    progress, _ = leitner.load(path)
+    assert progress.session is not None
+    assert {name.partition(".")[0] for name, _ in progress.session.queue} == {"tp"}
+
+
+def test_a_drill_goes_on_without_questions_that_are_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    leitner.save(path, leitner.Progress(session=leitner.Session((("dp.gone", 1), ("dp.max_params", 1)), 90.0)))
+    _, said = talk(path, ["n"])
+    assert "You left a drill with 1 question; it goes on." in said
+    leitner.save(path, leitner.Progress(session=leitner.Session((("dp.gone", 1),), 90.0)))
+    _, said = talk(path, ["q"], names=["dp"], minutes=2)
+    assert "You left" not in said
+    assert "Left with 2 questions to go." in said
+
+
 def test_a_drill_ends_when_the_time_is_over(tmp_path: Path) -> None:
     ticks = iter(range(0, 10**6, 50))
     _, said = talk(tmp_path / "p.json", ["n"] * 50, clock=lambda: float(next(ticks)), names=["tp"], minutes=4)
@@ -531,4 +601,4 @@ def test_estimates_in_a_drill_feed_the_calibration(tmp_path: Path) -> None:
     assert drill.estimate_of(asked, "soon") is None
     leitner.record(tmp_path / "p.json", "dp.estimate_days", True, 1.0, kept)
     progress, _ = leitner.load(tmp_path / "p.json")
-    assert "held the truth in 100% of 1" in drill.summary(progress, drill.Counter({"right": 1}))
+    assert "held the truth in 100% of 1" in drill.summary(progress, Counter({"right": 1}))
