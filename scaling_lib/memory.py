@@ -95,7 +95,7 @@ class _Sizes:
     """Bytes and counts that all rows of one job share, so that each is worked out once.
 
     tokens: of a microbatch on one chip. shared: ways that sequence parallelism cuts the stream. kept, working,
-    gradients: of one dense and one MoE layer.
+    gradients, params: of one dense and one MoE layer, parameters as `Groups.on_chip` tells them.
     """
 
     job: Job
@@ -104,6 +104,7 @@ class _Sizes:
     kept: tuple[Any, Any]
     working: tuple[Any, Any]
     gradients: tuple[Any, Any]
+    params: tuple[tuple[Any, Any], tuple[Any, Any]]
 
 
 def _sizes(job: Job) -> _Sizes:
@@ -118,7 +119,8 @@ def _sizes(job: Job) -> _Sizes:
     kept = kept_bytes(dense, plan.recompute, point), kept_bytes(moe, plan.recompute, point)
     working = recomputed_bytes(dense, plan.recompute, k), recomputed_bytes(moe, plan.recompute, k)
     back = [gradient_bytes(job.model, tokens, plan.tp, shared, moe_layer, e) for moe_layer in (False, True)]
-    return _Sizes(job, tokens, shared, kept, working, (back[0], back[1]))
+    layers = [layer_groups(job.model, moe_layer, plan.tp).on_chip(plan.tp, plan.ep) for moe_layer in (False, True)]
+    return _Sizes(job, tokens, shared, kept, working, (back[0], back[1]), (layers[0], layers[1]))
 
 
 def _state_rows(job: Job, at: Stage) -> list[Part]:
@@ -152,10 +154,10 @@ def _activation_rows(s: _Sizes, at: Stage, heads: Any) -> list[Part]:
     ]
 
 
-def _weights_rows(job: Job, at: Stage, at_loss: bool) -> list[Part]:
+def _weights_rows(s: _Sizes, at: Stage, at_loss: bool) -> list[Part]:
     """Whole weights and gradients of the piece at work: a layer, or the head at the loss."""
+    job, (dense, moe) = s.job, s.params
     plan, m = job.plan, job.model
-    dense, moe = (layer_groups(m, x, plan.tp).on_chip(plan.tp, plan.ep) for x in (False, True))
     layer = maximum(where(at.dense_layers > 0, sum(dense), 0), where(at.moe_layers > 0, sum(moe), 0))
     head = where(at.head > 0, m.vocab_size * m.d_model / plan.tp, 0)
     piece = where(at.head > 0, head, layer) if at_loss else layer
@@ -215,18 +217,27 @@ def _other_rows(s: _Sizes, at: Stage, heads: Any, at_loss: bool) -> list[Part]:
     ]
 
 
-def _at(s: _Sizes, rank: Any, at_loss: bool, allowance: Allowance) -> Ledger:
-    """The ledger of one rank at one of the two moments."""
-    job = s.job
-    at = stage(job, rank)
+@dataclass(frozen=True)
+class _Held:
+    """What one rank holds at both moments: its stage, microbatches whose loss waits for backward, rows."""
+
+    at: Stage
+    heads: Any
+    rows: list[Part]
+
+
+def _held(s: _Sizes, rank: Any) -> _Held:
+    job, at = s.job, stage(s.job, rank)
     late = job.plan.schedule in ALL_FORWARD_FIRST
     heads = where(job.plan.pp > 1, job.microbatches, 1) if late else 1
-    rows = [
-        *_state_rows(job, at),
-        *_activation_rows(s, at, heads),
-        *_weights_rows(job, at, at_loss),
-        *_other_rows(s, at, heads, at_loss),
-    ]
+    return _Held(at, heads, [*_state_rows(job, at), *_activation_rows(s, at, heads)])
+
+
+def _at(s: _Sizes, rank: Any, at_loss: bool, allowance: Allowance, held: _Held | None = None) -> Ledger:
+    """The ledger of one rank at one of the two moments. held: of that rank, where it is known already."""
+    held = held or _held(s, rank)
+    at, heads = held.at, held.heads
+    rows = [*held.rows, *_weights_rows(s, at, at_loss), *_other_rows(s, at, heads, at_loss)]
     rows += [
         Part("allowance/context", allowance.context, "driver, kernels, NCCL: assumed"),
         Part(
@@ -257,8 +268,9 @@ def _moments(job: Job, allowance: Allowance | None) -> Iterator[Ledger]:
     allowance = assumed_allowance() if allowance is None else allowance
     sizes = _sizes(job)
     for rank in fullest_ranks(job):
+        held = _held(sizes, rank)
         for at_loss in (False, True):
-            yield _at(sizes, rank, at_loss, allowance)
+            yield _at(sizes, rank, at_loss, allowance, held)
 
 
 def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
