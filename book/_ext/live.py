@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import snapshot
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -65,6 +67,11 @@ def addresses() -> dict[str, str]:
             if isinstance(value, Explorer):
                 found[f"{value.title} (explorer)"] = f"{module}:{name}"
     return found
+
+
+def loaded() -> list[str]:
+    """Return the modules a page finds loaded when Python starts: those that draw, ask and run cells."""
+    return sorted({"scaling_lib.live", *(address.partition(":")[0] for address in addresses().values())})
 
 
 def bundles(doctree: nodes.document) -> Iterator[tuple[nodes.raw, str]]:
@@ -123,14 +130,17 @@ def add_to_page(app: Sphinx, page: str, template: str, context: dict[str, Any], 
     app.add_js_file("page.js", loading_method="defer")
     if doctree is not None and any(n.get("nb_element") == "cell_code" for n in doctree.findall(nodes.container)):
         app.add_css_file("live.css")
-        told: dict[str, Any] = {"data-library": library_name(), "data-page": page}
+        memory = snapshot.name(library(), loaded())
+        told: dict[str, Any] = {"data-library": library_name(), "data-snapshot": memory, "data-page": page}
         app.add_js_file("live.js", loading_method="defer", **told)
 
 
 def publish(app: Sphinx, error: Exception | None) -> None:
-    """Write the library into the site."""
+    """Write the library, and the memory of a Python that has loaded it, into the site."""
     if error is None and app.builder.format == "html" and app.builder.name != "epub":
-        (Path(app.outdir) / "_static" / library_name()).write_bytes(library())
+        static = Path(app.outdir) / "_static"
+        (static / library_name()).write_bytes(library())
+        shutil.copy(snapshot.make(library(), loaded()), static)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

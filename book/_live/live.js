@@ -20,7 +20,7 @@
     if (started) return started;
     started = new Promise((resolve, reject) => {
       const address = new URL("live-worker.js", root);
-      address.searchParams.set("library", script.dataset.library);
+      for (const name of ["library", "snapshot"]) address.searchParams.set(name, script.dataset[name]);
       worker = new Worker(address, { type: "module" });
       const fail = why => { const error = `Python did not start in this page (${why}). What you see is the stored state.`; reject(new Error(error)); stop(error); };
       worker.onerror = event => { event.preventDefault(); fail(event.message || "its script could not be loaded"); };

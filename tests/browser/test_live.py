@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect
 
 from scaling_lib import live, quiz
 from tests.browser.conftest import Visit, open_page, picture, violations, visiting
@@ -170,7 +171,7 @@ def test_the_address_copied_is_of_the_state_just_entered(awake: Visit) -> None:
     place.locator("[data-do=link]").click()
     expect(status).to_contain_text("address of this state", timeout=SOON)
     assert "dp_explorer.batch=6%2C000%2C000" in awake.page.url
-    awake.page.wait_for_timeout(700)  # A drawing speaks half a second after it; it must not talk over the reader's own act.
+    awake.page.wait_for_timeout(700)  # a drawing speaks half a second after it, but not over what the reader asked for
     expect(status).to_contain_text("address of this state")
     assert not awake.problems
 
@@ -247,11 +248,21 @@ def test_live_parts_are_accessible_after_use(awake: Visit) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ["**/live-worker.js*", "**/pyodide.asm.wasm", "**/scaling_lib-*.zip", "**/pyodide.mjs"]
+    ("broken", "status"),
+    [
+        ("**/live-worker.js*", 404),
+        ("**/pyodide.asm.wasm", 404),
+        ("**/scaling_lib-*.zip", 404),
+        ("**/pyodide.mjs", 404),
+        ("**/python-*.snapshot", 404),
+        ("**/python-*.snapshot", 200),  # arrives, but damaged
+    ],
 )
-def test_a_worker_that_fails_says_so_and_leaves_the_stored_state(visit: Visit, site: str, broken: str) -> None:
+def test_a_worker_that_fails_says_so_and_leaves_the_stored_state(
+    visit: Visit, site: str, broken: str, status: int
+) -> None:
     page = open_page(visit, site, "book/dp.html")
-    visit.page.route(broken, lambda route: route.fulfill(status=404, body="gone"))
+    visit.page.route(broken, lambda route: route.fulfill(status=status, body="gone"))
     place = page.locator("#dp_explorer")
     stored = place.locator(".live-face").inner_html()
     place.locator("input[type=range]").first.press("ArrowRight")
@@ -261,6 +272,18 @@ def test_a_worker_that_fails_says_so_and_leaves_the_stored_state(visit: Visit, s
     question.locator("input[type=text]").fill("5")
     question.locator("button[type=submit]").click()
     expect(question.locator(".live-bad")).to_contain_text("did not start", timeout=START)
+
+
+def test_a_browser_that_cannot_unpack_the_snapshot_starts_python_from_nothing(visit: Visit, site: str) -> None:
+    def without(route: Route) -> None:
+        route.fulfill(response=(got := route.fetch()), body="delete self.DecompressionStream;\n" + got.text())
+
+    visit.page.route("**/live-worker.js*", without)
+    page = open_page(visit, site, "book/dp.html")
+    page.locator("#dp_explorer input[type=range]").first.press("ArrowRight")
+    page.wait_for_function(DRAWN, arg=["dp_explorer", 1], timeout=START)
+    assert not [r for r in visit.requests if urlsplit(r).path.endswith(".snapshot")]
+    assert not visit.problems
 
 
 def test_without_scripts_the_stored_state_is_on_the_page(browser: Browser, site: str) -> None:
