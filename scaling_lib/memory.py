@@ -110,7 +110,7 @@ class _Sizes:
 def _sizes(job: Job) -> _Sizes:
     """What the rows of a job share."""
     plan, e = job.plan, job.element_bytes
-    tokens, shared = plan.micro_batch * job.seq_len / plan.cp, plan.tp if plan.sequence_parallel else 1
+    tokens, shared = plan.micro_batch * job.seq_len / plan.cp, where(plan.sequence_parallel, plan.tp, 1)
     point = checkpoint_bytes(tokens, job.model.d_model, 1, plan.checkpoints_per_layer, shared, e)
     cut = plan.tp, plan.sequence_parallel, plan.attention
     dense = layer_activations(job.model, tokens, job.seq_len, *cut, False, e)

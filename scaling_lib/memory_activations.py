@@ -12,7 +12,7 @@ from scaling_lib.job import ATTENTION, RECOMPUTE
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.model import TransformerConfig
 from scaling_lib.precision import BYTES
-from scaling_lib.units import maximum
+from scaling_lib.units import maximum, where
 
 MASK_BYTES = 1  # a dropout mask takes one byte an element
 
@@ -33,7 +33,7 @@ def layer_activations(
     tokens: Any,
     seq_len: Any,
     tp: Any = 1,
-    sequence_parallel: bool = True,
+    sequence_parallel: Any = True,
     attention: str = "flash",
     moe_layer: bool = False,
     element_bytes: Any = 2,
@@ -47,7 +47,7 @@ def layer_activations(
     Raises ValueError for another attention. Source: arXiv:2205.05198, section 4, extended to gates, GQA, MoE and MLA.
     """
     _choice("attention", attention, ATTENTION)
-    shared = tp if sequence_parallel else 1
+    shared = where(sequence_parallel, tp, 1)
     width = (
         ("stream", _stream(model, attention, moe_layer, element_bytes), tokens / shared),
         ("inner", _inner(model, tp, moe_layer, element_bytes), tokens / tp),

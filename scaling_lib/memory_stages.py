@@ -115,7 +115,7 @@ def fullest_ranks(job: Job) -> list[Any]:
         layers = job.model.n_layers + 2 * light
         after = chunk_of(last_dense, layers, n_chunks(job.plan)) + 1 if moe.n_dense_layers else 0
         ranks.append(minimum(p - 1, after))
-    return list(dict.fromkeys(ranks)) if isinstance(p, int) else ranks
+    return list(dict.fromkeys(ranks)) if all(isinstance(r, int) for r in ranks) else ranks
 
 
 @dataclass(frozen=True)

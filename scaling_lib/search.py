@@ -2,16 +2,17 @@
 
 The space is outer degrees (tp, pp, cp, ep) times inner choices (chunks, micro-batch, recomputation, ZeRO stage,
 sequence parallelism) times switches of the software (what overlaps). Rules on the outer degrees reject all their inner
-choices at once, and switches cost no memory, so they are tried on what fits; the rest is computed as arrays by the code
-that predicts one job. Needs numpy.
+choices at once, rules of shape do not ask for recomputation, and switches cost no memory, so they are tried on what
+fits. The rest is computed by the code that predicts one job, on grids: see `search_grid`. Needs numpy.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -22,7 +23,8 @@ from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.memory import peak_bytes
 from scaling_lib.model import flops_per_token
 from scaling_lib.predict import Estimate, Stack, case_of, rates, step_time
-from scaling_lib.predict_terms import LayerTimes, layer_times, step_parts
+from scaling_lib.predict_terms import step_parts
+from scaling_lib.search_grid import Grid, at_stage, grids, join
 from scaling_lib.search_space import AXES, RULES, SWITCHES, axes, inner_rules, light, outer_rule
 from scaling_lib.search_space import WIDE as WIDE
 from scaling_lib.search_space import Question as Question
@@ -30,7 +32,8 @@ from scaling_lib.search_space import Space as Space
 from scaling_lib.units import DAY, show
 
 NEAR = 1.05  # layouts this close to the best form the plateau
-BLOCK = 200_000  # layouts computed at a time: arrays that stay near the caches
+BLOCK = 16_384  # layouts of a kind computed at a time: arrays that stay in the caches
+FEW = 1_000  # layouts of a kind that are not worth arrays of their own
 _MEMORY = "memory: more than the chip's HBM"
 _OVERLAP = "overlap: no traffic of that kind to hide, so the switch changes nothing"
 
@@ -74,26 +77,25 @@ class _Kind:
 
     recompute: str
     zero: int
-    interleaved: bool
     light: bool
-    sequence_parallel: bool
 
 
-def _plan(q: Question, c: dict[str, Any], kind: _Kind) -> ParallelPlan:
-    """Arrays of layouts of one kind, as one plan."""
+def _plan(q: Question, c: Mapping[str, Any], kind: _Kind) -> ParallelPlan:
+    """Layouts of one kind, arrays or one of them, as one plan."""
+    pp = c["pp"] if np.size(c["pp"]) > 1 else int(np.ravel(c["pp"])[0])  # one depth has fewer stages to look at
     return ParallelPlan(
-        dp=q.chips // (c["tp"] * c["pp"] * c["cp"]),
+        dp=q.chips // (c["tp"] * pp * c["cp"]),
         tp=c["tp"],
-        pp=c["pp"],
+        pp=pp,
         cp=c["cp"],
         ep=c["ep"],
         zero=kind.zero,
         virtual_stages=c["chunks"],
         micro_batch=c["micro_batch"],
-        schedule="interleaved" if kind.interleaved else "1f1b",
+        schedule="interleaved" if np.any(c["chunks"] > 1) else "1f1b",  # with one chunk they are the same
         recompute=kind.recompute,
         attention=q.stack.attention,
-        sequence_parallel=kind.sequence_parallel,
+        sequence_parallel=c["sequence_parallel"],
         light_ends=kind.light,
     )
 
@@ -102,44 +104,13 @@ def _job(q: Question, plan: ParallelPlan) -> Job:
     return Job(q.model, q.cluster, plan, q.chips, q.batch_tokens, q.seq_len, None, q.precision, q.recipe)
 
 
-def _column(values: Sequence[Any]) -> Any:
-    """An array of choices whose whole numbers have 64 bits: in a browser numpy's own have 32, too few for bytes."""
-    column = np.array(values)
-    return column.astype(np.int64) if column.dtype.kind == "i" else column
-
-
-def _blocks(space: dict[str, tuple[Any, ...]], outer: Sequence[tuple[int, ...]]) -> Iterator[dict[str, Any]]:
-    """All layouts of the outer degrees, some blocks of them, each axis an array (recompute as its number)."""
-    values = [_column(space[name] if name != "recompute" else range(len(space[name]))) for name in AXES[4:]]
-    grid = [g.ravel() for g in np.meshgrid(*values, indexing="ij")]
-    size = len(grid[0])
-    step = max(1, BLOCK // size)
-    for i in range(0, len(outer), step):
-        some = _column(outer[i : i + step])
-        columns = [np.repeat(some[:, j], size) for j in range(4)] + [np.tile(g, len(some)) for g in grid]
-        yield dict(zip(AXES, columns, strict=True))
-
-
-def _take(c: dict[str, Any], where: Any) -> dict[str, Any]:
-    return {name: column[where] for name, column in c.items()}
-
-
-def _groups(q: Question, c: dict[str, Any], recomputes: Sequence[str]) -> Iterator[tuple[_Kind, Any]]:
-    """Layouts by kind: the kind and their places."""
-    code = (c["recompute"] * 4 + c["zero"]) * 8 + (c["chunks"] > 1) * 4 + light(q, c) * 2 + c["sequence_parallel"]
-    for value in np.unique(code):
-        number, flags = divmod(int(value), 8)
-        kind = _Kind(recomputes[number // 4], number % 4, flags >= 4, flags % 4 >= 2, flags % 2 == 1)
-        yield kind, np.flatnonzero(code == value)
-
-
 @dataclass(frozen=True)
 class _Found:
-    """Layouts of one kind that run under some switches: their axes, seconds and bytes."""
+    """Layouts of one kind that run under some switches: their grid, and seconds and bytes of those meant in it."""
 
     kind: _Kind
     stack: Stack
-    columns: dict[str, Any]
+    grid: Grid
     seconds: Any
     memory: Any
 
@@ -151,14 +122,17 @@ class _Tally:
     rejected: dict[str, int]
     found: list[_Found]
     leanest: float | None = None
+    seen: int = 0
 
     def reject(self, rule: str, n: int) -> None:
         if n:
             self.rejected[rule] = self.rejected.get(rule, 0) + n
+            self.seen += n
 
-    @property
-    def seen(self) -> int:
-        return sum(self.rejected.values()) + sum(len(f.memory) for f in self.found)
+    def add(self, found: _Found) -> None:
+        if n := len(found.memory):
+            self.found.append(found)
+            self.seen += n
 
 
 def _stacks(q: Question, space: Space) -> list[Stack]:
@@ -169,32 +143,41 @@ def _stacks(q: Question, space: Space) -> list[Stack]:
     return [replace(q.stack, **dict(zip(chosen, values, strict=True))) for values in product(*chosen.values())]
 
 
-def _useful(stack: Stack, first: Stack, c: dict[str, Any], q: Question) -> Any:
+def _useful(stack: Stack, first: Stack, c: Mapping[str, Any], q: Question) -> Any:
     """Where a layout has the traffic that the switches of a stack, other than the first's, are about."""
-    useful = np.ones(len(c["tp"]), bool)
+    useful: Any = np.True_
     if (stack.tp_overlap, stack.tp_backward_overlap) != (first.tp_overlap, first.tp_backward_overlap):
-        useful &= c["tp"] > 1
+        useful = useful & (c["tp"] > 1)
     if stack.dp_overlap != first.dp_overlap:
-        useful &= q.chips // (c["tp"] * c["pp"]) > 1
+        useful = useful & (q.chips // (c["tp"] * c["pp"]) > 1)
     return useful
 
 
-def _try(q: Question, c: dict[str, Any], kind: _Kind, stacks: Sequence[Stack], tally: _Tally) -> None:
+def _try(
+    q: Question, recomputes: Iterable[str], grid: Grid, kind: _Kind, stacks: Sequence[Stack], tally: _Tally
+) -> None:
+    """Layouts of one kind under each recomputation and stack."""
+    for recompute in recomputes:
+        _try_one(q, grid, replace(kind, recompute=recompute), stacks, tally)
+
+
+def _try_one(q: Question, grid: Grid, kind: _Kind, stacks: Sequence[Stack], tally: _Tally) -> None:
     """Memory of layouts of one kind, then the seconds of those that fit, under each stack."""
-    memory = np.broadcast_to(peak_bytes(_job(q, _plan(q, c, kind))), len(c["tp"]))
-    fits = np.flatnonzero(memory <= q.cluster.chip.hbm)
-    if len(fits) < len(memory):
-        tally.reject(_MEMORY, (len(memory) - len(fits)) * len(stacks))
-        least = float(memory[memory > q.cluster.chip.hbm].min())
+    memory = np.broadcast_to(peak_bytes(_job(q, _plan(q, grid.columns, kind))), grid.ok.shape)
+    fits = grid.only(memory <= q.cluster.chip.hbm)
+    some = fits.size
+    if some < grid.size:
+        tally.reject(_MEMORY, (grid.size - some) * len(stacks))
+        least = float(memory[grid.ok & ~fits.ok].min())
         tally.leanest = least if tally.leanest is None else min(least, tally.leanest)
-    c, memory = _take(c, fits), memory[fits]
     for stack in stacks:
-        useful = np.flatnonzero(_useful(stack, stacks[0], c, q))
-        tally.reject(_OVERLAP, len(memory) - len(useful))
-        if len(useful):
-            some = _take(c, useful)
-            times = np.broadcast_to(seconds(replace(q, stack=stack), _plan(q, some, kind)), len(useful))
-            tally.found.append(_Found(kind, stack, some, times, memory[useful]))
+        useful = fits.only(_useful(stack, stacks[0], fits.columns, q))
+        tally.reject(_OVERLAP, some - useful.size)
+        if useful.size:
+            bytes_ = useful.of(memory)
+            useful = useful.compact()
+            times = seconds(replace(q, stack=stack), _plan(q, useful.columns, kind))
+            tally.add(_Found(kind, stack, useful, useful.of(times), bytes_))
 
 
 def search(q: Question, space: Space | None = None, top: int = 20, progress: bool | None = None) -> Answer:
@@ -206,7 +189,7 @@ def search(q: Question, space: Space | None = None, top: int = 20, progress: boo
     started = time.perf_counter()
     space = space or Space()
     choices, stacks = axes(q, space), _stacks(q, space)
-    inner = int(np.prod([len(choices[name]) for name in AXES[4:]])) * len(stacks)
+    inner = math.prod(len(choices[name]) for name in AXES[4:]) * len(stacks)
     tally = _Tally({}, [])
     outer: list[tuple[int, ...]] = []
     for degrees in product(*(choices[name] for name in AXES[:4])):
@@ -217,37 +200,49 @@ def search(q: Question, space: Space | None = None, top: int = 20, progress: boo
             outer.append(degrees)
     total = tally.seen + inner * len(outer)
     bar = _bar(started, sys.stderr.isatty() if progress is None else progress)
-    for c in _blocks(choices, outer):
-        first = inner_rules(q, c)
-        counts = np.bincount(first, minlength=len(RULES) + 1)
-        for rule, n in zip(RULES, counts, strict=False):
-            tally.reject(rule, int(n) * len(stacks))
-        c = _take(c, np.flatnonzero(first == len(RULES)))
-        for kind, where in _groups(q, c, choices["recompute"]):
-            _try(q, _take(c, where), kind, stacks, tally)
+    waiting: dict[_Kind, list[Grid]] = {}
+    for grid in grids(choices, outer, BLOCK):
+        for kind, some in _shaped(q, choices, grid, len(stacks), tally):
+            for ready in _ready(waiting.setdefault(kind, []), some):
+                _try(q, choices["recompute"], ready, kind, stacks, tally)
         bar(tally.seen, total)
+    for kind, parts in waiting.items():
+        if parts:
+            _try(q, choices["recompute"], join(parts), kind, stacks, tally)
+            bar(tally.seen, total)
     return _ranked(q, tally, top, started)
 
 
-def seconds(q: Question, plan: ParallelPlan) -> Any:
-    """Predicted seconds a step of arrays of plans that share recomputation and ZeRO stage.
+def _shaped(
+    q: Question, choices: Mapping[str, tuple[Any, ...]], grid: Grid, stacks: int, tally: _Tally
+) -> Iterator[tuple[_Kind, Grid]]:
+    """Layouts of a grid that break no rule of shape, by kind; the others are counted."""
+    first = inner_rules(q, grid.columns)
+    counts = np.bincount(first.ravel(), minlength=len(RULES) + 1)
+    for rule, n in zip(RULES, counts, strict=False):
+        tally.reject(rule, int(n) * len(choices["recompute"]) * stacks)
+    shaped, ends = grid.only(first == len(RULES)), bool(light(q, grid.columns)[0])
+    for i, zero in enumerate(choices["zero"]):
+        yield _Kind("none", zero, ends), at_stage(shaped, i)
 
-    A layer's times depend on few of the degrees: they are computed once for each distinct set and then looked up.
-    """
+
+def _ready(waiting: list[Grid], some: Grid) -> Iterator[Grid]:
+    """A grid of many layouts as it is; few of them wait for others of their kind, to be computed in a row."""
+    size = some.size
+    if size > FEW:
+        yield some.compact()
+    elif size:
+        waiting.append(some)
+        if sum(g.size for g in waiting) > BLOCK:
+            yield join(waiting)
+            waiting.clear()
+
+
+def seconds(q: Question, plan: ParallelPlan) -> Any:
+    """Predicted seconds a step of arrays of plans that broadcast and share recomputation and ZeRO stage."""
     table = rates()
-    case = case_of(_job(q, plan), q.stack, table)
-    width = [int(np.max(d)) + 1 for d in (plan.tp, plan.cp, plan.ep, plan.micro_batch)]
-    code = ((plan.tp * width[1] + plan.cp) * width[2] + plan.ep) * width[3] + plan.micro_batch
-    code = 2 * code + (case.expert_tp == 1)  # how experts are cut depends on the depth too
-    _, first, back = np.unique(code, return_index=True, return_inverse=True)
-    few = replace(
-        case, **{f.name: v[first] for f in fields(case) if isinstance(v := getattr(case, f.name), np.ndarray)}
-    )
-    layer = layer_times(few, table.constants)
-    spread = LayerTimes(
-        **{f.name: v[back] if isinstance(v := getattr(layer, f.name), np.ndarray) else v for f in fields(layer)}
-    )
-    return sum(step_parts(case, table.constants, spread).values())
+    parts = step_parts(case_of(_job(q, plan), q.stack, table), table.constants)
+    return sum(sorted(parts.values(), key=np.size))  # small arrays first: fewer sums of large ones
 
 
 def _ranked(q: Question, tally: _Tally, top: int, started: float) -> Answer:
@@ -259,7 +254,7 @@ def _ranked(q: Question, tally: _Tally, top: int, started: float) -> Answer:
         feasible, within = len(times), int((times <= NEAR * times.min()).sum())
         ends = np.cumsum([len(f.memory) for f in tally.found])
         picked = []
-        for i in np.lexsort((memory, times))[:top]:
+        for i in _first(times, memory, top):
             place = int(np.searchsorted(ends, i, side="right"))
             f = tally.found[place]
             picked.append(_layout(q, f, int(i - ends[place] + len(f.memory))))
@@ -269,9 +264,18 @@ def _ranked(q: Question, tally: _Tally, top: int, started: float) -> Answer:
     return Answer(q, best, tally.seen, feasible, ordered, within, spent, tally.leanest)
 
 
+def _first(times: Any, memory: Any, top: int) -> Any:
+    """Places of the fastest layouts, in order; of equally fast ones the leaner comes first."""
+    few = np.arange(len(times))
+    if 0 < top < len(times):  # to sort a million to see twenty would take longer than the search
+        few = np.flatnonzero(times <= np.partition(times, top - 1)[top - 1])
+    return few[np.lexsort((memory[few], times[few]))][:top]
+
+
 def _layout(q: Question, f: _Found, i: int) -> Layout:
     """One layout with plain numbers."""
-    plan = _plan(q, {name: int(column[i]) for name, column in f.columns.items()}, f.kind)
+    place = np.unravel_index(np.flatnonzero(f.grid.ok)[i], f.grid.ok.shape)
+    plan = _plan(q, {n: np.broadcast_to(v, f.grid.ok.shape)[place].item() for n, v in f.grid.columns.items()}, f.kind)
     step, memory = float(f.seconds[i]), float(f.memory[i])
     mfu = q.batch_tokens * flops_per_token(q.model, q.seq_len) / (step * q.chips * q.cluster.chip.flops(q.precision))
     run = None if q.tokens is None else q.tokens / q.batch_tokens * step
@@ -280,7 +284,10 @@ def _layout(q: Question, f: _Found, i: int) -> Layout:
 
 
 def _bar(started: float, shown: bool, what: str = "layouts") -> Callable[[int, int], None]:
-    """A progress bar on standard error that appears after a second and is wiped out at the end."""
+    """A progress bar on standard error that appears after a second and is wiped out at the end.
+
+    A package for it would be the only one that the command line and the explorers in the page need beside numpy.
+    """
     width = 0
 
     def update(done: int, total: int) -> None:

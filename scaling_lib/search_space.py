@@ -5,6 +5,7 @@ Needs numpy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,10 +144,10 @@ RULES = (
 )
 
 
-def inner_rules(q: Question, c: dict[str, Any]) -> Any:
+def inner_rules(q: Question, c: Mapping[str, Any]) -> Any:
     """Number of the first rule of RULES that each layout breaks; their count where it breaks none.
 
-    c: arrays of the axes, by name.
+    c: arrays of the axes, by name, which broadcast.
     """
     replicas = q.chips // (c["tp"] * c["pp"] * c["cp"])
     each = q.batch_tokens // q.seq_len // replicas
@@ -159,12 +160,12 @@ def inner_rules(q: Question, c: dict[str, Any]) -> Any:
         (c["zero"] >= 2) & (c["pp"] > 1),
         c["sequence_parallel"] & (c["tp"] == 1),
     )
-    first = np.full(replicas.shape, len(RULES), np.int8)
+    first: Any = np.int8(len(RULES))
     for number in reversed(range(len(broken))):
         first = np.where(broken[number], np.int8(number), first)
     return first
 
 
-def light(q: Question, c: dict[str, Any]) -> Any:
+def light(q: Question, c: Mapping[str, Any]) -> Any:
     """Where the layers do not divide by PP, so that both ends must hold one less."""
     return q.model.n_layers % c["pp"] > 0

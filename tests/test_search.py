@@ -9,9 +9,10 @@ import pytest
 
 from scaling_lib import __main__ as program
 from scaling_lib.hardware import cluster
-from scaling_lib.job import Job, check
+from scaling_lib.job import Job
 from scaling_lib.memory import ledger, peak_bytes
 from scaling_lib.model import model
+from scaling_lib.rules import check
 from scaling_lib.search import WIDE, Question, Space, _bar, estimate, frontier, search, sensitivity
 
 ASKED = Question(model("llama-3-70b"), cluster("dgx-h100"), 512, 512 * 8192, 8192, tokens=15e12, price=2 / 3600)
@@ -39,6 +40,26 @@ def test_batched_and_single_predictions_agree(answer) -> None:  # type: ignore[n
         job_memory = ledger(replace(_job(layout))).total
         assert layout.memory == pytest.approx(job_memory, rel=1e-9)
         assert layout.memory <= ASKED.cluster.chip.hbm
+
+
+def test_grids_and_rows_give_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts computed as broadcasting axes, in a row, and in blocks: the same numbers and reasons."""
+    moe = Question(model("deepseek-v3"), cluster("dgx-h100"), 2048, 4096 * 4096, 4096)
+    space = replace(SMALL, pp=(1, 8, 16), ep=(1, 8, 64), dp_overlap=(True, False))
+    answers = []
+    for few, block in ((0, 16_384), (10**9, 16_384), (10**9, 100), (0, 50)):
+        monkeypatch.setattr("scaling_lib.search.FEW", few)
+        monkeypatch.setattr("scaling_lib.search.BLOCK", block)
+        answers.append(search(moe, space, top=10_000))
+    first = answers[0]
+    assert first.feasible > 100
+    for other in answers[1:]:
+        assert (other.rejected, other.leanest) == (first.rejected, pytest.approx(first.leanest))
+        assert {(x.plan, x.stack): (x.seconds, x.memory) for x in other.best} == {
+            (x.plan, x.stack): pytest.approx((x.seconds, x.memory)) for x in first.best
+        }
+    for layout in first.best[:: len(first.best) // 8]:
+        assert layout.seconds == pytest.approx(estimate(moe, layout).seconds, rel=1e-9)
 
 
 def _job(layout):  # type: ignore[no-untyped-def]
