@@ -59,11 +59,17 @@ class Simulation:
     def bubble_of_total(self, clock: str = "makespan") -> float:
         """Idle share of all device time, (p - 1)/(m + p - 1) for 1F1B. clock: "makespan" or "device"."""
         idle = sum(self._idle(clock))
-        return idle / (idle + sum(self.busy))
+        return idle / (idle + self._work())
 
     def bubble_of_ideal(self, clock: str = "makespan") -> float:
         """Idle time over busy time, (p - 1)/m for 1F1B. clock: "makespan" or "device"."""
-        return sum(self._idle(clock)) / sum(self.busy)
+        return sum(self._idle(clock)) / self._work()
+
+    def _work(self) -> float:
+        """Seconds that all devices work. Raises ScheduleError when that is none, since there is then no share of it."""
+        if not any(self.busy):
+            raise ScheduleError("no action takes time, so there is no bubble ratio: give one time above zero")
+        return sum(self.busy)
 
     def activations(self, device: int) -> tuple[tuple[float, float], ...]:
         """(second, activations held from then on) at every change on a device, in microbatches of its whole share.

@@ -56,15 +56,17 @@ def start(options: argparse.Namespace) -> Any:
     return jax
 
 
-def _cases(options: argparse.Namespace, devices: int) -> list[xla_table.Case]:
+def _cases(options: argparse.Namespace, devices: int, processes: int) -> list[xla_table.Case]:
+    """The cases asked for that fit the devices and that all processes can share evenly."""
     chosen = [
         c
         for c in xla_table.cases()
-        if (options.layer or c.layer) == c.layer and (options.strategy or c.name) == c.name and c.devices <= devices
+        if (options.layer or c.layer) == c.layer and (options.strategy or c.name) == c.name
+        if c.devices <= devices and c.devices % processes == 0
     ]
     if not chosen:
         known = ", ".join(dict.fromkeys(f"{c.name} ({c.devices} devices)" for c in xla_table.cases()))
-        raise CompilerError(f"no such layer and strategy for {devices} devices: use {known}")
+        raise CompilerError(f"no such layer and strategy for {devices} devices in {processes} processes: use {known}")
     return chosen
 
 
@@ -81,7 +83,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 print(xla_measure.table(found))
                 _written(options.out, text)
             return 0
-        cases = _cases(options, jax.device_count())
+        cases = _cases(options, jax.device_count(), jax.process_count())
         if options.command == "table":
             for case in cases:
                 text = xla_table.compare(case).text()

@@ -63,9 +63,18 @@ def device_mesh(shape: Sequence[int], axes: str, local: bool = False) -> Any:
     """
     n = math.prod(shape)
     jax = simulate_devices(n)
-    devices = (jax.local_devices() if local else jax.devices())[:n]
+    devices = jax.local_devices()[:n] if local else _even_share(jax, n)
     automatic = jax.sharding.AxisType.Auto
     return jax.make_mesh(tuple(shape), tuple(axes), axis_types=(automatic,) * len(axes), devices=devices)
+
+
+def _even_share(jax: Any, n: int) -> list[Any]:
+    """n devices, equally many of each process: one without any could not place its inputs. Raises CompilerError."""
+    processes = range(jax.process_count())
+    if n % len(processes):
+        raise CompilerError(f"{len(processes)} processes cannot share {n} devices evenly: start another number of them")
+    owned = [[d for d in jax.devices() if d.process_index == i] for i in processes]
+    return [d for own in owned for d in own[: n // len(processes)]]
 
 
 def spec(layout: str) -> Any:

@@ -87,6 +87,7 @@ def test_svg_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
         ((*ONE[:3], "0", *ONE[4:]), "'0' is not a whole number of at least 1"),
         ((*ONE, "--times", "1,1"), "'1,1' has 2 times: write t_F,t_B,t_W"),
         ((*ONE, "--times", "1,1,-1"), "'-1' is not a time"),
+        ((*ONE, "--times", "0,0,0"), "no action takes time, so there is no bubble ratio"),
         ((*ONE, "--p2p", "inf"), "'inf' is not a time"),
         ((*ONE, "--p2p", "soon"), "'soon' is not a time"),
         ((*ONE, "--overlap", "2"), "overlap is 2.0"),

@@ -291,12 +291,12 @@ def test_two_processes_of_four_devices() -> None:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     shared = ("--devices", "4", "--coordinator", f"localhost:{port}", "--processes", "2", "--process")
-    run = ("run", "--layer", "two-matmul", "--strategy", "FSDP x TP")
+    run = ("run", "--strategy", "EP")  # on four devices: two of each process
     both = [jax_command(*shared, str(i), *run) for i in range(2)]
     texts = [p.communicate(timeout=300)[0] for p in both]
     assert [p.returncode for p in both] == [0, 0], texts
     assert "2 processes x 4 cpu devices" in texts[0]
-    assert "two-matmul, FSDP x TP on (4, 2): equal to one device" in texts[0]
+    assert "experts, EP on (4,): equal to one device" in texts[0]
     assert "equal to one device" not in texts[1]
 
 
