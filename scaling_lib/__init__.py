@@ -23,11 +23,12 @@ from scaling_lib import (
     units,
 )
 from scaling_lib.hardware import chip
-from scaling_lib.job import Job, ParallelPlan, check, with_plan
+from scaling_lib.job import Job, ParallelPlan, with_plan
 from scaling_lib.ledger import Ledger, Part
 from scaling_lib.library import cluster, load, model
 from scaling_lib.model import flops_per_token, n_params, params
 from scaling_lib.precision import recipe
+from scaling_lib.rules import check
 from scaling_lib.units import parse, show
 
 __version__ = "0.1.0"

@@ -7,6 +7,8 @@ import importlib
 import sys
 from typing import NoReturn
 
+import scaling_lib
+
 # Modules that add commands, each with `add_parser(subparsers)`; a command's parser names the function to run.
 COMMANDS = ("cli", "cli_schedule", "cli_validate", "cli_plan", "cli_practice")
 
@@ -22,6 +24,7 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     """The parser of all commands."""
     top = Parser(prog="python -m scaling_lib", description="Plan large training runs.")
+    top.add_argument("--version", action="version", version=f"scaling_lib {scaling_lib.__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"scaling_lib.{name}").add_parser(subparsers)

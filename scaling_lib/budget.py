@@ -146,14 +146,16 @@ def budget(job: Job, mfu: float, price: float | None = None, convention: str = "
     """FLOPs, chip time, days and dollars of a job whose MFU is given.
 
     price: USD per chip-second. convention: as in `model.flops_per_token`; MFU must be counted the same way.
-    Raises ValueError when the job names no tokens, or MFU is not in (0, 1].
+    Raises ValueError when the job names no tokens or no chips, or MFU is not in (0, 1].
     """
-    if job.tokens is None or not job.tokens > 0:
+    if job.tokens is None or not 0 < job.tokens < math.inf:
         raise ValueError(f"a budget needs the tokens of the run, given {job.tokens}: set Job.tokens, e.g. 15e12")
+    if not 1 <= job.chips < math.inf:
+        raise ValueError(f"a budget needs chips, given {job.chips}: set Job.chips to at least 1")
     if not 0 < mfu <= 1:
         raise ValueError(f"MFU is a fraction of peak, given {mfu}: use a value above 0 and at most 1, e.g. 0.4")
-    if price is not None and not price >= 0:
-        raise ValueError(f"price {price} USD per chip-second is below zero: give a price of at least 0")
+    if price is not None and not 0 <= price < math.inf:
+        raise ValueError(f"price {price} USD per chip-second: give a finite price of at least 0")
     flops = flops_per_token(job.model, job.seq_len, convention) * job.tokens
     chip_time = chip_seconds(flops, job.peak, mfu)
     return Budget(

@@ -27,7 +27,7 @@ def near(name: str, names: Iterable[str]) -> str:
     import difflib  # 6 ms at import, needed only in messages
 
     names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), names, n=4, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"known: {', '.join(names)}"
 
 
@@ -54,7 +54,7 @@ def find(stem: str, name: str) -> dict[str, Any]:
     """One entry of the product's own data. Raises CatalogueError that lists near names."""
     known = entries(stem)
     if name not in known:
-        raise CatalogueError(f"unknown {stem.rstrip('s')} {name!r}: {near(name, known)}")
+        raise CatalogueError(f"unknown {stem.rstrip('s').replace('_', ' ')} {name!r}: {near(name, known)}")
     entry: dict[str, Any] = known[name]
     return entry
 

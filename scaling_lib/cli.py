@@ -10,10 +10,11 @@ from typing import Any
 
 from scaling_lib import budget, catalogue, claims, decide, library, memory
 from scaling_lib.hardware import Chip, chip, cluster
-from scaling_lib.job import Job, ParallelPlan, PlanError, Violation, check
+from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.model import CONVENTIONS, flops_per_token, n_active_params, n_params
 from scaling_lib.precision import RECIPES, recipe
-from scaling_lib.units import HOUR, parse, show
+from scaling_lib.rules import PlanError, Violation, require
+from scaling_lib.units import HOUR, PREFIXES, UnitError, parse, show
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,17 +32,22 @@ def add_parser(subparsers: Any) -> None:
 
 
 _POWERS = {"k": 3, "M": 6, "G": 9, "B": 9, "T": 12}
+_MOST = 1e18  # a million times the largest run: beyond it a slip of the keyboard, and soon the range of a float
+_LEAST_MFU, _MOST_USD = 1e-6, 1e6
 
 
 def whole(text: str) -> int:
-    """A whole number such as 16384, 16e6, 16M or 15T."""
+    """A whole number such as 16384, 16e6, 16M, 16Mi (2^20 each) or 15T."""
     plain = text.replace("_", "").replace(",", "")
     try:
-        value = float(f"{plain[:-1]}e{_POWERS[plain[-1]]}" if plain[-1:] in _POWERS else plain)
+        if plain[-2:] in ("Ki", "Mi", "Gi", "Ti"):
+            value = float(plain[:-2]) * PREFIXES[plain[-2:]]
+        else:  # a power of ten is read with its digits: 1.1T times 1e12 would be no whole number
+            value = float(f"{plain[:-1]}e{_POWERS[plain[-1]]}" if plain[-1:] in _POWERS else plain)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write e.g. 16384, 16e6 or 16M") from None
-    if value != value or value in (float("inf"), float("-inf")) or value != int(value) or value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write e.g. 16384, 16e6, 16M or 16Mi") from None
+    if not 1 <= value <= _MOST or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1 and at most {_MOST:.0e}")
     return int(value)
 
 
@@ -51,29 +57,30 @@ def fraction(text: str) -> float:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write 0.4 or 40%") from None
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1; write 0.4 or 40%")
+    if not _LEAST_MFU <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1 (at least 0.0001%); write 0.4 or 40%")
     return value
 
 
 def price(text: str) -> budget.Price:
     """A price per chip-hour: 2.0, "2.0 USD/h", or the name of a catalogue price, which says its chip."""
     try:
-        if "USD" in text:
-            return budget.Price(text, "", parse(text, "USD/s"), "given")
-        return budget.Price(text, "", float(text) / HOUR, "given") if _is_number(text) else budget.price(text)
-    except ValueError as error:
+        given = parse(text, "USD/s") if "USD" in text else float(text) / HOUR
+    except UnitError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        value = float(text)
-    except ValueError:
-        return False
-    if not 0 <= value < float("inf"):
+    except ValueError:  # no number, so a name
+        return _named_price(text)
+    if not 0 <= given * HOUR <= _MOST_USD:
         raise argparse.ArgumentTypeError(f"{text!r} is no price; write dollars per chip-hour of at least 0, e.g. 2.0")
-    return True
+    return budget.Price(text, "", given, "given")
+
+
+def _named_price(text: str) -> budget.Price:
+    """A price of the catalogue by name."""
+    try:
+        return budget.price(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or write dollars per chip-hour, e.g. 2.0") from None
 
 
 def rate(price: budget.Price | None, chip: Chip) -> float | None:
@@ -94,7 +101,7 @@ def _add_budget(subparsers: Any) -> None:
     sub.add_argument("--cluster", required=True, help="catalogue name or FILE.toml[:NAME]")
     sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 16384")
     sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12 or 15T")
-    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16777216 or 16M")
+    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16777216 or 16Mi")
     sub.add_argument("--seq-len", type=whole, help="tokens of a sequence (default: the model's longest)")
     for name, what in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         sub.add_argument(f"--{name}", type=whole, default=1, help=f"{what}-parallel degree (default 1); DP is the rest")
@@ -142,9 +149,7 @@ def job_from(args: argparse.Namespace) -> Job:
 def run_budget(args: argparse.Namespace) -> int:
     """Print the budget of a job; rules that only warn are printed, fatal ones end with exit code 2."""
     job = job_from(args)
-    rules = check(job)
-    if any(rule.fatal for rule in rules):
-        raise PlanError("this plan cannot run:\n" + "\n".join(f"  {rule}" for rule in rules if rule.fatal))
+    rules = require(job)
     usual = budget.price("article-cloud")
     given = args.price or (usual if usual.chip == job.cluster.chip.name else None)
     result = budget.budget(job, args.mfu, rate(given, job.cluster.chip), args.flops)
@@ -221,14 +226,13 @@ def _budget_text(
 
 
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns of text, the first left-aligned."""
-    widths = [max(len(r[i]) for r in [header, *rows]) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            f"{c:<{w}}" if i == 0 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(r, widths, strict=True))
-        ).rstrip()
-        for r in [header, *rows]
-    )
+    """Columns of text: figures (a column whose cells begin with a digit or a dash) to the right, words to the left."""
+    columns = []
+    for title, *cells in zip(header, *rows, strict=True):
+        side = ">" if all(cell[:1] in "0123456789–" for cell in cells) else "<"
+        width = max(map(len, (title, *cells)))
+        columns.append([f"{cell:{side}{width}}" for cell in (title, *cells)])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def run_models(args: argparse.Namespace) -> int:

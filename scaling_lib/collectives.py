@@ -84,18 +84,28 @@ def hierarchical(op: str, size: Any, hops: Sequence[Hop]) -> Any:
         raise ValueError(f"no hierarchical form of {op!r}: use all_gather, reduce_scatter or all_reduce")
     slowest: Any = 0.0
     for hop in hops:
-        share = (hop.members - 1) / hop.members
-        factor = 1.0 if op != "all_reduce" else 2.0
-        seconds = factor * size * share / hop.egress
         if op == "all_reduce" and hop.level.in_network_reduction:
-            seconds = size * share / hop.egress * hop.members / maximum(hop.members - 1, 1)
+            seconds = (hop.members > 1) * all_reduce_in_network(size, hop.egress)
+        else:
+            share = (hop.members - 1) / hop.members
+            seconds = (2.0 if op == "all_reduce" else 1.0) * size * share / hop.egress
         slowest = maximum(slowest, seconds)
     return slowest
 
 
-def latency(hops: Sequence[Hop]) -> Any:
-    """Seconds that the steps of a ring over each level take: sum of (n_i - 1) t_i."""
-    return sum((hop.members - 1) * hop.level.latency for hop in hops)
+def latency(hops: Sequence[Hop], axes: int | None = None) -> Any:
+    """Seconds that the steps of a ring over each level take: sum of (n_i - 1) t_i.
+
+    On a torus the group is a block with as many chips along each of its axes, and there is a ring along every axis:
+    a (n^(1/a) - 1) steps. axes: torus axes used, all when None, as in the egress of the hops.
+    """
+    return sum(_steps(hop, axes) * hop.level.latency for hop in hops)
+
+
+def _steps(hop: Hop, axes: int | None) -> Any:
+    """Steps of the rings of one level."""
+    rings = (axes or len(hop.level.shape)) if hop.level.topology == "torus" else 1
+    return hop.members - 1 if rings == 1 else rings * (hop.members ** (1 / rings) - 1)
 
 
 def collective_time(op: str, size: Any, cluster: Cluster, n: Any, stride: Any = 1, axes: int | None = None) -> Any:
@@ -104,4 +114,4 @@ def collective_time(op: str, size: Any, cluster: Cluster, n: Any, stride: Any = 
     size: bytes of the full array. axes: torus axes used, all when None.
     """
     hops = cluster.hops(n, stride, axes)
-    return hierarchical(op, size, hops) + latency(hops) * (2 if op == "all_reduce" else 1)
+    return hierarchical(op, size, hops) + latency(hops, axes) * (2 if op == "all_reduce" else 1)

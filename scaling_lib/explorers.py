@@ -15,9 +15,10 @@ from scaling_lib.explorers_collectives import collectives_explorer as collective
 from scaling_lib.explorers_collectives import compiler_explorer as compiler_explorer
 from scaling_lib.explorers_plan import plan_explorer as plan_explorer
 from scaling_lib.explorers_predict import predict_explorer as predict_explorer
-from scaling_lib.job import Job, ParallelPlan, check
+from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
+from scaling_lib.rules import check
 from scaling_lib.units import DAY, HOUR, MINUTE, show
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e")
@@ -327,24 +328,14 @@ def draw_budget(
 ) -> str:
     """Days against chips, and the days, dollars and goodput of one choice."""
     c = cluster(cluster_name)
-    if "bf16" not in c.chip.peak:
-        raise ValueError(f"{c.chip.name} has no bf16 peak")
     job = Job(model(model_name), c, ParallelPlan(dp=chips), chips, 1, 1, tokens)
-    found = budget.budget(job, mfu, price / HOUR)
-    good = budget_goodput(chips, failures, restart)
-    x = Axis("chips", 64, 65_536, log=True)
-    low, high = found.seconds / DAY * chips / x.high, found.seconds / DAY * chips / x.low
+    found, good = budget.budget(job, mfu, price / HOUR), budget_goodput(chips, failures, restart)
+    x, chip_days = Axis("chips", 64, 65_536, log=True), found.chip_seconds / DAY
+    alone = [(n, chip_days / n) for n in log_range(x.low, x.high)]
     lines = [
-        Series("compute alone", [(n, found.seconds * chips / n / DAY) for n in log_range(x.low, x.high)]),
-        Series(
-            "with failures",
-            [
-                (n, found.seconds * chips / n / DAY / budget_goodput(n, failures, restart))
-                for n in log_range(x.low, x.high)
-            ],
-        ),
+        Series("compute alone", alone),
+        Series("with failures", [(n, days / budget_goodput(n, failures, restart)) for n, days in alone]),
     ]
-    days = found.seconds / DAY
     rows = [
         ("training FLOPs, 6N T", show(found.flops, "FLOP")),
         ("time, compute alone", show(found.seconds, "s")),
@@ -354,15 +345,9 @@ def draw_budget(
         ("cost", show((found.usd or 0.0) / good, "USD")),
     ]
     words = f"{show(found.seconds, 's')} on {chips} chips, {show(found.seconds / good, 's')} with failures."
-    chart = line_chart(
-        f"{model_name} on {c.chip.name}",
-        words,
-        x,
-        Axis("days", low, high, log=True),
-        lines,
-        [Mark(chips, days / good, show(found.seconds / good, "s"))],
-    )
-    return chart + readout(rows)
+    mark = Mark(chips, found.seconds / good / DAY, show(found.seconds / good, "s"))
+    y = Axis("days", chip_days / x.high, chip_days / x.low, log=True)
+    return line_chart(f"{model_name} on {c.chip.name}", words, x, y, lines, [mark]) + readout(rows)
 
 
 CHECKPOINT = 30.0  # seconds that training stands still for one checkpoint, as assumed in the budget explorer

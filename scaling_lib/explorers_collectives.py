@@ -19,11 +19,15 @@ GROUPS = ("2", "4", "8", "16", "64", "128", "512", "2048")
 def seconds(op: str, size: float, cluster_name: str, n: int) -> tuple[float, float]:
     """Seconds that bandwidth and latency take, on the levels that a group of neighbours crosses.
 
-    An all-to-all goes directly on a switch, one step a peer; on a torus it is forwarded along the ring.
+    An all-to-all goes directly on a switch, one step a peer. On a torus it is forwarded along the rings of a block with
+    as many chips along each axis: what crosses one ring is 1/n of the array for each of its chips.
     """
     hops = cluster(cluster_name).hops(n)
-    if op == "all_to_all" and hops[0].level.topology == "torus":
-        return float(collectives.all_to_all_ring(size, hops[0].egress)), (n // 2) * hops[0].level.latency
+    level = hops[0].level
+    if op == "all_to_all" and level.topology == "torus":
+        axes = len(level.shape)
+        side = n ** (1 / axes)
+        return float(collectives.all_to_all_ring(size * side / n, level.egress)), axes * side / 2 * level.latency
     wait = float(collectives.latency(hops)) * (2 if op == "all_reduce" else 1)
     if op == "all_to_all":
         return float(ep.exchange_seconds(size / n, n, hops)), wait

@@ -6,9 +6,10 @@ from scaling_lib import budget, decide, memory
 from scaling_lib.draw import bar_chart, readout
 from scaling_lib.explore import Explorer, Slider
 from scaling_lib.hardware import Chip, Cluster, Level
-from scaling_lib.job import Job, ParallelPlan, check
+from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import TransformerConfig, n_params
+from scaling_lib.rules import check
 from scaling_lib.units import HOUR, show
 
 _H100, _LLAMA = cluster("dgx-h100"), model("llama-3-70b")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from scaling_lib.draw import bar_chart, readout
 from scaling_lib.explore import Choice, Explorer, Slider
 from scaling_lib.explorers_own import own_model
-from scaling_lib.job import Job, ParallelPlan, check
+from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
 from scaling_lib.predict import FSDP_COMPILED, FSDP_EAGER, MEGATRON, Estimate, Stack, step_time
+from scaling_lib.rules import check
 from scaling_lib.units import show
 
 MEASURED = ("dgx-a100", "dgx-h100", "dgx-h200", "h800-ib", "dgx-b200", "gb200-nvl72", "gb300-nvl72")

@@ -92,7 +92,11 @@ class Cluster:
 
         Ranks are laid out domain by domain. `n` and `stride` are whole numbers or arrays of them; a level that the
         group does not cross has members = 1. `axes`: torus axes the group uses (all when None).
+        Raises ValueError for a group or a stride below one, or of no finite size.
         """
+        for what, value in (("chips", n), ("ranks apart", stride)):
+            if isinstance(value, (int, float)) and not 1 <= value < math.inf:
+                raise ValueError(f"a group of {value} {what}: use a number of at least 1")
         result, below = [], 1
         for level in self.levels:
             inside = minimum(n, maximum(1, level.size // stride)) if level.size is not None else n
@@ -156,7 +160,7 @@ def level_from(entry: Mapping[str, Any], where_: str) -> Level:
     name = str(entry.get("name", "?"))
     where_ = f"{where_}, level {name}"
     topology = catalogue.choice(entry, "topology", where_, ("switch", "torus"))
-    shape = tuple(entry.get("shape", ()))
+    shape = _shape(entry, where_)
     if (topology == "torus") != bool(shape):
         raise CatalogueError(
             f"{where_}: a torus states its shape, a switch has none; given {topology} with shape {shape}"
@@ -175,14 +179,23 @@ def level_from(entry: Mapping[str, Any], where_: str) -> Level:
     )
 
 
+def _shape(entry: Mapping[str, Any], where_: str) -> tuple[int, ...]:
+    """Chips along each axis of a torus; empty when the entry states none. Raises CatalogueError for anything else."""
+    shape = entry.get("shape", [])
+    if not isinstance(shape, list) or any(type(side) is not int or side < 1 for side in shape):
+        raise CatalogueError(f"{where_}: shape is {shape!r}; write the chips along each axis, as in [16, 20, 28]")
+    return tuple(shape)
+
+
 def cluster_from(name: str, entry: Mapping[str, Any], chips: Mapping[str, Chip] | None = None) -> Cluster:
     """A cluster from its table; its chip comes from `chips` first, else from the product's catalogue."""
     where_ = f"cluster {name}"
     catalogue.only(entry, ("chip", "levels", "max_chips"), where_)
     key = str(entry.get("chip", ""))
-    levels = tuple(level_from(level, where_) for level in entry.get("levels", ()))
-    if not levels:
+    tables = entry.get("levels")
+    if not isinstance(tables, list) or not tables:
         raise CatalogueError(f"{where_}: no levels; write [[{name}.levels]] innermost first")
+    levels = tuple(level_from(level, where_) for level in tables)
     sizes = [level.size for level in levels]
     if None in sizes[:-1] or any(a >= b for a, b in pairwise(sizes) if a and b):
         raise CatalogueError(

@@ -72,7 +72,14 @@ class Ledger:
             title or self.title, self.unit, tuple(Part(p.name, p.value * factor, p.formula) for p in self.parts)
         )
 
+    @property
+    def _is_grid(self) -> bool:
+        """Whether the values are arrays, one number a plan."""
+        return any(hasattr(p.value, "__len__") for p in self.parts)
+
     def _rows(self, figures: int) -> list[tuple[str, str, str, str]]:
+        if self._is_grid:
+            raise ValueError(f"ledger {self.title!r} holds a grid of plans, which has no one table: take one plan")
         total = self.total
         rows = [
             (
@@ -86,7 +93,7 @@ class Ledger:
         return [*rows, ("total", show(total, self.unit, figures), show(1.0 if total else 0.0, "%", figures), "")]
 
     def text(self, figures: int = 3) -> str:
-        """Plain table: part, value, share, formula (scalars only)."""
+        """Plain table: part, value, share, formula. Raises ValueError for a grid of plans."""
         rows = self._rows(figures)
         widths = [max(len(r[i]) for r in rows) for i in range(3)]
         lines = [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
@@ -96,7 +103,7 @@ class Ledger:
         return self.text()
 
     def __repr__(self) -> str:
-        if any(hasattr(p.value, "__len__") for p in self.parts):  # a grid of plans has no one table
+        if self._is_grid:
             return f"Ledger({self.title!r}, {self.unit!r}, grid of {', '.join(p.name for p in self.parts)})"
         return self.text()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,6 @@ def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
         raise CatalogueError(
             f"{where}: linear_bias is not counted by this library; set it to false and say so in the source"
         )
-    moe, mla = entry.get("moe"), entry.get("mla")
     config = TransformerConfig(
         name,
         **whole,
@@ -207,22 +206,31 @@ def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
         **optional,
         norm=catalogue.choice(entry, "norm", where, ("rmsnorm", "layernorm")),
         max_seq_len=catalogue.whole(entry, "max_seq_len", where) if "max_seq_len" in entry else None,
-        moe=_table(MoE, moe, f"{where}, moe") if moe else None,
-        mla=_table(MLA, mla, f"{where}, mla") if mla else None,
+        moe=_table(MoE, entry["moe"], f"{where}, moe") if "moe" in entry else None,
+        mla=_table(MLA, entry["mla"], f"{where}, mla") if "mla" in entry else None,
     )
+    return _consistent(config, where)
+
+
+def _consistent(config: TransformerConfig, where: str) -> TransformerConfig:
+    """The model itself. Raises CatalogueError when its numbers contradict one another."""
+    moe = config.moe
     if config.n_heads % config.n_kv_heads:
         raise CatalogueError(f"{where}: {config.n_heads} heads do not divide into {config.n_kv_heads} key-value heads")
+    if moe and not 1 <= moe.experts_per_token <= moe.n_experts:
+        what = f"a token passes through {moe.experts_per_token} of {moe.n_experts} experts"
+        raise CatalogueError(f"{where}: {what}; write experts_per_token from 1 to n_experts")
+    if moe and moe.n_dense_layers > config.n_layers:
+        what = f"{moe.n_dense_layers} dense layers of {config.n_layers} in all"
+        raise CatalogueError(f"{where}: {what}; write n_dense_layers of at most n_layers")
     return config
 
 
 def _table(cls: Any, entry: Mapping[str, Any], where: str) -> Any:
-    """MoE or MLA from its table: every field a whole number of at least 0."""
-    unknown = set(entry) - set(cls.__dataclass_fields__)
-    if unknown:
-        raise CatalogueError(
-            f"{where}: unknown field {sorted(unknown)[0]!r}; use {', '.join(cls.__dataclass_fields__)}"
-        )
-    return cls(**{k: catalogue.whole(entry, k, where, least=0) for k in cls.__dataclass_fields__})
+    """MoE or MLA from its table: whole numbers, of at least 1 where the class has no default."""
+    catalogue.only(entry, cls.__dataclass_fields__, where)
+    fields = cls.__dataclass_fields__.items()
+    return cls(**{key: catalogue.whole(entry, key, where, 0 if field.default == 0 else 1) for key, field in fields})
 
 
 _HF_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3")
@@ -240,30 +248,10 @@ def from_hugging_face(name: str, config: Mapping[str, Any]) -> TransformerConfig
         raise CatalogueError(
             f"{where}: model_type {kind!r} is not supported ({', '.join(_HF_TYPES)}); write a TOML entry instead"
         )
-
     _refuse_uncounted(config, where)
-
-    def whole(*keys: str, default: int | None = None) -> int:
-        key = next((k for k in keys if config.get(k) is not None), None)
-        if key is None and default is not None:
-            return default
-        return catalogue.whole(config, key or keys[0], where)
-
+    whole = partial(_hf_whole, config, where)
     heads, d_model = whole("num_attention_heads"), whole("hidden_size")
-    experts = next((k for k in ("num_local_experts", "num_experts", "n_routed_experts") if config.get(k)), None)
-    moe = (
-        MoE(
-            whole(experts),
-            whole("num_experts_per_tok"),
-            whole("moe_intermediate_size", "intermediate_size"),
-            catalogue.whole(config, "n_shared_experts", where, 0) if config.get("n_shared_experts") else 0,
-            catalogue.whole(config, "first_k_dense_replace", where, 0) if config.get("first_k_dense_replace") else 0,
-        )
-        if experts
-        else None
-    )
-    mla = MLA(*(whole(k) for k in MLA.__dataclass_fields__)) if config.get("kv_lora_rank") else None
-    return TransformerConfig(
+    found = TransformerConfig(
         name,
         whole("num_hidden_layers"),
         d_model,
@@ -277,8 +265,31 @@ def from_hugging_face(name: str, config: Mapping[str, Any]) -> TransformerConfig
         max_seq_len=whole("max_position_embeddings") if "max_position_embeddings" in config else None,
         qk_norm=kind in ("qwen3", "qwen3_moe"),
         qkv_bias=kind == "qwen2",
-        moe=moe,
-        mla=mla,
+        moe=_hf_moe(config, where),
+        mla=MLA(*(whole(k) for k in MLA.__dataclass_fields__)) if config.get("kv_lora_rank") else None,
+    )
+    return _consistent(found, where)
+
+
+def _hf_whole(config: Mapping[str, Any], where: str, key: str, default: int | None = None) -> int:
+    """A whole number of a config.json; the default, where there is one, when the key is absent or null."""
+    if config.get(key) is None and default is not None:
+        return default
+    return catalogue.whole(config, key, where, least=0 if default == 0 else 1)
+
+
+def _hf_moe(config: Mapping[str, Any], where: str) -> MoE | None:
+    """The mixture of experts of a config.json; None without experts."""
+    key = next((k for k in ("num_local_experts", "num_experts", "n_routed_experts") if config.get(k)), None)
+    if key is None:
+        return None
+    whole = partial(_hf_whole, config, where)
+    return MoE(
+        whole(key),
+        whole("num_experts_per_tok"),
+        whole("moe_intermediate_size" if config.get("moe_intermediate_size") is not None else "intermediate_size"),
+        whole("n_shared_experts", default=0),
+        whole("first_k_dense_replace", default=0),
     )
 
 

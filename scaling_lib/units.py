@@ -125,6 +125,8 @@ def unit_factor(unit: str) -> tuple[float, str]:
     for i, side in enumerate(unit.split("/")):
         sign = 1 if i == 0 else -1
         for part in side.split("*"):
+            if unit and not part.strip():
+                raise UnitError(f"unit {unit!r} has an empty term: write e.g. 'GB/s'")
             scale, dimension = _term(part.strip())
             factor *= scale**sign
             if dimension:
@@ -142,7 +144,7 @@ def parse(text: str, unit: str) -> float:
     """
     _, wanted = unit_factor(unit)
     example = _EXAMPLES.get(wanted, f"3 {unit}")
-    match = _NUMBER.match(text)
+    match = _NUMBER.match(text) if isinstance(text, str) else None
     if match is None:
         raise UnitError(f"cannot read {text!r} as a quantity: write a number and a unit, e.g. {example!r}")
     factor, dimension = unit_factor(match[2])
@@ -181,6 +183,8 @@ def show(value: Any, unit: str = "", figures: int = 3) -> str:
     (value in bytes), any SI unit, or "" for a bare number. A whole number (int) of counted things below a million is
     exact and printed whole; from a million on, counted things are told in millions, billions or trillions.
     """
+    if hasattr(value, "__len__"):
+        raise UnitError(f"{value!r} is not one number: show its elements one by one")
     noun = unit.partition("/")[0]
     if noun in _COUNTED:
         return _count(value, unit, figures)
@@ -254,8 +258,9 @@ def duration(seconds: float, figures: int = 3) -> str:
 
 def usd(value: float, figures: int = 3) -> str:
     """US dollars as text: 8.92e6 -> "8.92 million USD"."""
+    size = abs(float(f"{float(value):.{figures - 1}e}"))  # as it will be printed: 999.6 million is a billion
     for step, word in ((1e9, " billion"), (1e6, " million")):
-        if abs(value) >= step:
+        if step <= size < math.inf:
             return f"{digits(value / step, figures)}{word} USD"
     return f"{digits(value, figures)} USD"
 

@@ -46,7 +46,7 @@ def test_reported_runs() -> None:
     run = budget.reported("deepseek-v3")
     assert (run.name, run.model, run.chip, run.tokens) == ("deepseek-v3", "deepseek-v3", "h800", 14.8e12)
     assert run.chip_seconds == pytest.approx(2.788e6 * 3600)
-    with pytest.raises(CatalogueError, match=r"unknown reported_run 'llama-3.2': did you mean .*llama-3"):
+    with pytest.raises(CatalogueError, match=r"unknown reported run 'llama-3.2': did you mean .*llama-3"):
         budget.reported("llama-3.2")
 
 
@@ -80,7 +80,10 @@ def test_the_convention_is_the_one_asked_for(gpu_job: Job) -> None:
         ({}, 1.01, None, "MFU is a fraction of peak, given 1.01"),
         ({}, 40, None, "MFU is a fraction of peak, given 40"),
         ({}, float("nan"), None, "MFU is a fraction of peak, given nan"),
-        ({}, 0.4, -1, "price -1 USD per chip-second is below zero"),
+        ({"tokens": float("inf")}, 0.4, None, "needs the tokens of the run, given inf"),
+        ({"chips": 0}, 0.4, None, "needs chips, given 0"),
+        ({}, 0.4, -1, "price -1 USD per chip-second: give a finite price of at least 0"),
+        ({}, 0.4, float("inf"), "price inf USD per chip-second"),
         ({}, 0.4, float("nan"), "price nan USD per chip-second"),
     ],
 )

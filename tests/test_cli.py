@@ -75,6 +75,11 @@ def test_mfu_out_of_reach_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         (("--price", "-2"), "price"),
         (("--price", "article-clod"), "article-cloud"),
         (("--tokens", "inf"), "whole number"),
+        (("--tokens", "15e300"), "at most 1e+18"),
+        (("--mfu", "1e-300"), "at least 0.0001%"),
+        (("--price", "1e308"), "is no price"),
+        (("--price", "nan USD/h"), "cannot read"),
+        (("--price", "3 EUR"), "write dollars per chip-hour"),
         (("--recipe", "bf17"), "bf16"),
         (("--precision", "fp9"), "did you mean fp8"),
         (("--model", "no/such/config.json"), "check the path"),
@@ -137,6 +142,15 @@ def test_lists_hold_the_whole_catalogue(capsys: pytest.CaptureFixture[str], comm
     assert [row["id" if command == "claims" else "name"] for row in rows] == names
 
 
+def test_lists_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "clusters")
+    header, first, second, *_ = out.splitlines()
+    assert [first.index(word) for word in ("dgx-a100-40gb", "nvlink", "switch", "8 ")] == [
+        header.index(word) for word in ("cluster", "level", "topology", "chips")
+    ]
+    assert first.index("300 GB/s") + len("300 GB/s") == second.index("25.0 GB/s") + len("25.0 GB/s")
+
+
 def test_claims_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "claims", "--json")
     rows = json.loads(out)
@@ -154,7 +168,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("--tokens", "15X"), "write e.g. 16384, 16e6 or 16M"),
+        (("--tokens", "15X"), "write e.g. 16384, 16e6, 16M or 16Mi"),
         (("--mfu", "40"), "write 0.4 or 40%"),
         (("--price", "nebius-b200"), "is of b200, not h100-sxm"),
     ],
@@ -168,8 +182,8 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str], change: tuple[
 
 
 def test_counts_may_carry_a_prefix() -> None:
-    assert [whole(text) for text in ("16384", "16e6", "16M", "1.5T", "2k", "70B", "1_000", "1,000")] == [
-        *(16384, 16_000_000, 16_000_000, 1_500_000_000_000, 2000, 70_000_000_000, 1000, 1000),
+    assert [whole(text) for text in ("16384", "16e6", "16M", "1.5T", "2k", "70B", "1_000", "1,000", "16Mi")] == [
+        *(16384, 16_000_000, 16_000_000, 1_500_000_000_000, 2000, 70_000_000_000, 1000, 1000, 2**24),
     ]
 
 

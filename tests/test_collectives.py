@@ -130,9 +130,17 @@ def test_latency_counts_the_steps_of_each_level(round_job: Job) -> None:
     assert collective_time("reduce_scatter", 80.0, machine, 2, 4) == 80 * 0.5 / 1 + 2
 
 
+def test_a_torus_has_a_ring_along_each_axis(v5p: Cluster) -> None:
+    hop = v5p.levels[0].latency
+    assert latency(v5p.hops(64), 1) == 63 * hop
+    assert latency(v5p.hops(64), 2) == pytest.approx(2 * 7 * hop)
+    assert latency(v5p.hops(64)) == latency(v5p.hops(64), 3) == pytest.approx(3 * 3 * hop)
+    assert latency(v5p.hops(1)) == 0
+
+
 def test_collective_time_uses_the_axes_asked_for(v5p: Cluster) -> None:
     slow, fast = (collective_time("all_gather", 1e12, v5p, 64, 1, axes) for axes in (1, 3))
-    assert slow - latency(v5p.hops(64)) == pytest.approx(3 * (fast - latency(v5p.hops(64))))
+    assert slow - latency(v5p.hops(64), 1) == pytest.approx(3 * (fast - latency(v5p.hops(64), 3)))
 
 
 def test_a_grid_of_groups_is_one_call(h100: Cluster) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -193,3 +194,13 @@ def test_a_missing_python_is_told_in_one_line() -> None:
     assert result.returncode
     own = [line for line in result.stderr.splitlines() if not line.startswith(("make:", "make["))]  # [1] inside make
     assert own == ["No usable Python named 'python0.0'. Install Python 3.11 or newer, or name one: PYTHON=python3.12"]
+
+
+def test_a_long_silence_of_pip_is_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment.Progress, "PATIENCE", -1)
+    progress, over = environment.Progress(3), threading.Event()
+    waits = iter([False, False, True])
+    monkeypatch.setattr(over, "wait", lambda seconds: next(waits))
+    progress("Collecting numpy==2.0.2 (from -r constraints.txt (line 7))\n")
+    progress.watch(over)
+    assert re.fullmatch(r"( +0 s  still fetching numpy\n){2}", capsys.readouterr().out)

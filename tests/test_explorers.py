@@ -170,9 +170,10 @@ def test_collectives_explorer_shows_the_formulas_numbers() -> None:
     assert (wide["slowest level"], wide["bound by"]) == ("infiniband", "latency")
     exchange = read(explorers.collectives_explorer.html(op="all_to_all"))
     assert exchange["bandwidth takes"] == show(collectives.all_to_all(256e6, 8, 450e9), "s")
-    ring = read(explorers.collectives_explorer.html(op="all_to_all", cluster_name="tpu-v5p"))
-    w = cluster("tpu-v5p").levels[0].chip_egress()
-    assert ring["bandwidth takes"] == show(collectives.all_to_all_ring(256e6, w), "s")
+    torus = read(explorers.collectives_explorer.html(op="all_to_all", group="64", cluster_name="tpu-v5p"))
+    links = 3 * 64 * cluster("tpu-v5p").levels[0].egress  # 4 x 4 x 4 chips, a pair 3 hops apart on average
+    assert torus["bandwidth takes"] == show(256e6 * 3 / links, "s")
+    assert torus["latency takes"] == show(3 * 2 * cluster("tpu-v5p").levels[0].latency, "s")
 
 
 def test_compiler_explorer_doubles_what_is_scattered() -> None:

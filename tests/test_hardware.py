@@ -101,6 +101,14 @@ def test_a_grid_of_groups_is_one_call(h100: Cluster) -> None:
         np.testing.assert_array_equal(np.broadcast_to(hop.egress, n.shape), [s.egress for s in scalars])
 
 
+@pytest.mark.parametrize("wrong", [0, -1, math.inf, math.nan])
+def test_a_group_has_chips(h100: Cluster, wrong: float) -> None:
+    with pytest.raises(ValueError, match="chips: use a number of at least 1"):
+        h100.hops(wrong)
+    with pytest.raises(ValueError, match="ranks apart: use a number of at least 1"):
+        h100.egress(8, wrong)
+
+
 def test_a_peak_the_chip_lacks() -> None:
     assert chip("h100-sxm").flops("bf16") == 989e12
     with pytest.raises(CatalogueError, match=r"a100-80gb has no 'fp8' peak: .*bf16"):
@@ -108,5 +116,6 @@ def test_a_peak_the_chip_lacks() -> None:
 
 
 def test_the_ledge_between_gpu_and_node_of_a_job(gpu_job: Job) -> None:
-    assert gpu_job.tensor_egress == 450e9
-    assert gpu_job.data_egress == 50e9  # TP 8 fills the node: each rank of the data group has its own card
+    assert gpu_job.cluster.egress(gpu_job.plan.tp) == 450e9
+    # TP 8 fills the node: each rank of the data group has its own card
+    assert gpu_job.cluster.egress(gpu_job.plan.shard_group, gpu_job.plan.tp) == 50e9

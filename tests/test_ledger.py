@@ -73,3 +73,11 @@ def test_a_grid_of_plans_is_one_ledger() -> None:
     grid = Ledger("grid", "B", (Part("a", np.array([1.0, 2.0])), Part("b", 3.0)))
     np.testing.assert_array_equal(grid.total, [4, 5])
     np.testing.assert_array_equal(grid.share("a"), [0.25, 0.4])
+
+
+def test_a_grid_of_plans_has_no_table() -> None:
+    grid = Ledger("Memory", "B", (Part("a", np.array([1.0, 2.0])),))
+    assert repr(grid) == "Ledger('Memory', 'B', grid of a)"
+    for draw in (grid.text, grid._repr_html_):
+        with pytest.raises(ValueError, match="holds a grid of plans"):
+            draw()

@@ -18,11 +18,12 @@ from scaling_lib import catalogue, memory, memory_activations, memory_references
 from scaling_lib.catalogue import CatalogueError
 from scaling_lib.course import article_job, llama, llama_405b
 from scaling_lib.hardware import cluster
-from scaling_lib.job import SCHEDULES, Job, ParallelPlan, check, with_plan
+from scaling_lib.job import SCHEDULES, Job, ParallelPlan, with_plan
 from scaling_lib.ledger import Ledger
 from scaling_lib.memory import Allowance
 from scaling_lib.model import MLA, MoE, TransformerConfig, model, n_params, params
 from scaling_lib.precision import RECIPES, recipe
+from scaling_lib.rules import check
 from scaling_lib.units import GB, GiB, MiB
 
 NONE = Allowance(0.0, 0.0)

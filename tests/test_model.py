@@ -302,6 +302,9 @@ def test_absent_keys_mean_what_they_mean_to_the_library_that_wrote_them(tmp_path
         (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2"]),
         (DEEPSEEK_V3, {"q_lora_rank": None}, ["q_lora_rank is missing"]),
         (DEEPSEEK_V3, {"n_shared_experts": "one"}, ["n_shared_experts is 'one'"]),
+        (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["62 dense layers of 61", "at most n_layers"]),
+        (QWEN3_MOE, {"num_experts_per_tok": 129}, ["129 of 128 experts", "experts_per_token from 1"]),
+        (LLAMA, {"num_key_value_heads": 7}, ["64 heads do not divide into 7"]),
     ],
 )
 def test_a_config_json_we_cannot_count_is_refused(

@@ -29,7 +29,7 @@ NOTEBOOKS = sorted([*BOOK.glob("*.ipynb"), *ROOT.glob("exercises/*.ipynb"), *ROO
 PROSE = {"index", "notation", "reality", "interview", "cheatsheet", "own", "errata"}
 MODULES = {"scaling": "roofline", "compiler": "xla"}
 FORMULAS = ("roofline", "collectives", "memory", "dp", "fsdp", "tp", "hybrid", "pp", "crosspod", "budget", "decide")
-RULERS = ("units", "ledger", "precision", "job")
+RULERS = ("units", "ledger", "precision", "job", "rules")
 HEAVY = {"numpy", "matplotlib", "ipywidgets", "IPython", "jax", "scipy", "sympy", "pint"}
 OUTSIDE = HEAVY | {"os", "io", "sys", "pathlib", "json", "csv", "tomllib", "subprocess", "socket", "urllib", "shutil"}
 

@@ -172,6 +172,8 @@ def test_usd() -> None:
     assert usd(1e6) == "1.00 million USD"
     assert usd(999_000) == "999,000 USD"
     assert usd(-3e6) == "-3.00 million USD"
+    assert (usd(999_999.9), usd(999.6e6)) == ("1.00 million USD", "1.00 billion USD")
+    assert (usd(math.inf), usd(math.nan)) == ("inf USD", "nan USD")
 
 
 @given(st.floats(min_value=1e-3, max_value=1e20), st.sampled_from(["B", "B/s", "FLOP/s", "FLOP"]))
@@ -208,3 +210,17 @@ def test_ceil_div() -> None:
 def test_log2() -> None:
     assert units.log2(8) == 3
     np.testing.assert_array_equal(units.log2(np.array([1, 2, 8])), [0, 1, 3])
+
+
+@pytest.mark.parametrize("unit", ["B/", "B//s", "/", "*", "B*"])
+def test_a_unit_has_no_empty_term(unit: str) -> None:
+    with pytest.raises(UnitError, match="has an empty term"):
+        parse("3 GB", unit)
+
+
+def test_only_text_is_read_and_only_one_number_shown() -> None:
+    with pytest.raises(UnitError, match=r"cannot read 450000000000\.0 as a quantity: write a number and a unit"):
+        parse(450e9, "B/s")  # type: ignore[arg-type]
+    for unit in ("B/s", "token"):
+        with pytest.raises(UnitError, match="is not one number"):
+            show([1.0, 2.0], unit)

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any  # noqa: F401  (used in a comment, for the same reason)
@@ -99,24 +100,37 @@ def run(command, log, describe):
 
 
 class Progress:
-    """Turns the many lines of pip into a few."""
+    """Turns the many lines of pip into a few, and breaks a long silence."""
+
+    PATIENCE = 30  # seconds
 
     def __init__(self, total):
         # type: (int) -> None
-        self.total, self.seen, self.start = total, 0, time.time()
+        self.total, self.seen, self.start, self.told = total, 0, time.time(), time.time()
+        self.doing = "preparing"
 
     def __call__(self, line):
         # type: (str) -> None
         if line.startswith(("Collecting ", "Processing ")):
             self.seen += 1
+            self.doing = "fetching " + re.split(r"[=<>~ ]", line.split(" ", 1)[1].strip())[0]
             if self.seen % 20 == 0:
                 self.say("{} of about {} packages fetched".format(self.seen, self.total))
         elif line.startswith("Installing collected packages"):
+            self.doing = "unpacking"
             self.say("all packages fetched; unpacking them")
 
     def say(self, text):
         # type: (str) -> None
-        print("  {:4.0f} s  {}".format(time.time() - self.start, text), flush=True)
+        self.told = time.time()
+        print("  {:4.0f} s  {}".format(self.told - self.start, text), flush=True)
+
+    def watch(self, over):
+        # type: (threading.Event) -> None
+        """Until it is over, say what is being done whenever nothing was said for a while."""
+        while not over.wait(1):
+            if time.time() - self.told > self.PATIENCE:
+                self.say("still {}".format(self.doing))
 
 
 def explain(log):
@@ -157,7 +171,8 @@ def make(env, wanted, log):
         print("Making the environment {} (once, 1 to 3 minutes).".format(name), flush=True)
     log.write_text("", encoding="utf-8")
     pins = len(set(re.findall(r"(?m)^([A-Za-z0-9_.-]+)==", PINS.read_text(encoding="utf-8"))))
-    progress = Progress(pins)
+    progress, over = Progress(pins), threading.Event()
+    threading.Thread(target=progress.watch, args=(over,), daemon=True).start()
     try:
         run([sys.executable, "-m", "venv", "--clear", str(env)], log, lambda line: None)
         # Bytecode is left to the first import: compiling all of it would take as long as all the rest.
@@ -166,6 +181,8 @@ def make(env, wanted, log):
         register(env, log)
     except subprocess.CalledProcessError:
         raise Trouble(explain(log)) from None
+    finally:
+        over.set()
     progress.say("ready")
     write_stamp(env, wanted)
 
