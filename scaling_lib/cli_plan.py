@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
     sub.add_argument("--price", type=price, help="USD a chip-hour, or the name of a price: gives USD")
     sub.add_argument("--precision", default="bf16", help="bf16 (default), fp8, fp4 where the chip has it")
     sub.add_argument("--top", type=whole, default=10, help="layouts to print (default 10)")
-    sub.add_argument("--overlap", action="store_true", help="also layouts whose traffic does not overlap")
+    sub.add_argument("--overlap", action="store_true", help="also layouts whose traffic overlaps less or more")
     sub.add_argument(
         "--sensitivity", action="store_true", help="also the answer when bandwidth, rate, memory, batch or price moves"
     )
@@ -60,6 +60,7 @@ def _data(layout: Layout) -> dict[str, Any]:
         "tp_overlap": layout.stack.tp_overlap,
         "tp_backward_overlap": layout.stack.tp_backward_overlap,
         "dp_overlap": layout.stack.dp_overlap,
+        "ep_overlap": layout.stack.ep_overlap,
         "step_time_s": layout.seconds,
         "memory_bytes": layout.memory,
         "mfu_causal": layout.mfu,
@@ -121,9 +122,10 @@ def _line(layout: Layout, answer: Answer) -> str:
     p, stack, base = layout.plan, layout.stack, answer.question.stack
     run_ = "" if layout.days is None else show(layout.days * DAY, "s")
     cost = "" if layout.usd is None else show(layout.usd, "USD")
-    switches = {"tp_overlap": "TP", "tp_backward_overlap": "TP backward", "dp_overlap": "DP"}
-    off = [word for name, word in switches.items() if getattr(stack, name) != getattr(base, name)]
-    notes = ["light ends"] * bool(p.light_ends) + [f"{word} not overlapped" for word in off]
+    switches = {"tp_overlap": "TP", "tp_backward_overlap": "TP backward", "dp_overlap": "DP", "ep_overlap": "EP"}
+    moved = [name for name in switches if getattr(stack, name) != getattr(base, name)]
+    notes = ["light ends"] * bool(p.light_ends)
+    notes += [f"{switches[name]} {'' if getattr(stack, name) else 'not '}overlapped" for name in moved]
     return (
         f"{int(p.dp):>6}{p.tp:>4}{p.pp:>4}{p.cp:>4}{p.ep:>4}{p.virtual_stages:>7}{p.micro_batch:>6}{p.zero:>5}  "
         f"{p.recompute:<10}{'yes' if p.sequence_parallel else 'no':<4}{show(layout.seconds, 's'):>9}"

@@ -138,6 +138,8 @@ class _Tally:
 def _stacks(q: Question, space: Space) -> list[Stack]:
     """The question's stack under each setting of the space's switches. Raises ValueError for a switch without one."""
     chosen = {name: getattr(space, name) for name in SWITCHES if getattr(space, name) is not None}
+    if q.model.moe is None:
+        chosen.pop("ep_overlap", None)
     if empty := [name for name, values in chosen.items() if not values]:
         raise ValueError(f"no value of {empty[0]} to search: name some in Space({empty[0]}=…), or leave it out")
     return [replace(q.stack, **dict(zip(chosen, values, strict=True))) for values in product(*chosen.values())]
@@ -150,6 +152,8 @@ def _useful(stack: Stack, first: Stack, c: Mapping[str, Any], q: Question) -> An
         useful = useful & (c["tp"] > 1)
     if stack.dp_overlap != first.dp_overlap:
         useful = useful & (q.chips // (c["tp"] * c["pp"]) > 1)
+    if stack.ep_overlap != first.ep_overlap:
+        useful = useful & (c["ep"] > 1)
     return useful
 
 
@@ -308,9 +312,11 @@ def why_nothing(answer: Answer) -> str:
     """Why no layout runs, and what to change, as one sentence."""
     q = answer.question
     if answer.leanest is None:
+        most = next(iter(answer.rejected), "none was asked about")
         return (
-            f"no layout of {q.chips:,} {q.cluster.chip.name} obeys the rules of shape: take chips that share factors "
-            f"with the {q.model.n_layers} layers, {q.model.n_heads} heads and {q.batch_tokens // q.seq_len:,} sequences"
+            f"no layout of {q.chips:,} {q.cluster.chip.name} obeys the rules of shape ({most}): take chips that share "
+            f"factors with the {q.model.n_layers} layers, {q.model.n_heads} heads and "
+            f"{q.batch_tokens // q.seq_len:,} sequences"
         )
     return (
         f"no layout of {q.chips:,} {q.cluster.chip.name} fits: the leanest needs {show(answer.leanest, 'GiB')} of "

@@ -18,7 +18,7 @@ from scaling_lib.precision import RECIPES, Recipe
 from scaling_lib.predict import MEGATRON, Stack
 
 RECOMPUTES = ("none", "selective", "full")
-SWITCHES = ("tp_overlap", "tp_backward_overlap", "dp_overlap")
+SWITCHES = ("tp_overlap", "tp_backward_overlap", "dp_overlap", "ep_overlap")
 AXES = ("tp", "pp", "cp", "ep", "chunks", "micro_batch", "recompute", "zero", "sequence_parallel")
 
 
@@ -26,7 +26,8 @@ AXES = ("tp", "pp", "cp", "ep", "chunks", "micro_batch", "recompute", "zero", "s
 class Space:
     """The choices of each axis. None takes all that the model and the chips allow; of a switch, what the stack says.
 
-    tp_overlap, tp_backward_overlap, dp_overlap: switches of the software, see `predict.Stack`.
+    tp_overlap, tp_backward_overlap, dp_overlap, ep_overlap: switches of the software, see `predict.Stack`; the last
+    is asked about only where there are experts.
     """
 
     tp: tuple[int, ...] | None = None
@@ -41,10 +42,12 @@ class Space:
     tp_overlap: tuple[bool, ...] | None = None
     tp_backward_overlap: tuple[bool, ...] | None = None
     dp_overlap: tuple[bool, ...] | None = None
+    ep_overlap: tuple[bool, ...] | None = None
 
 
 _BOTH = (True, False)
-WIDE = Space(tp_overlap=_BOTH, tp_backward_overlap=_BOTH, dp_overlap=_BOTH)  # every switch on and off
+# every switch on and off, first as Megatron-LM has it
+WIDE = Space(tp_overlap=_BOTH, tp_backward_overlap=_BOTH, dp_overlap=_BOTH, ep_overlap=(False, True))
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def axes(q: Question, space: Space) -> dict[str, tuple[Any, ...]]:
     layers, moe = q.model.n_layers, q.model.moe
     depths = space.pp or tuple(d for d in divisors(q.chips) if d <= layers)
     even = {v for v in divisors(layers) if 2 * v <= layers}  # two stages at least
-    even |= {v for p in depths if layers % p for v in divisors(layers + 2) if (layers + 2) % (p * v) == 0}
+    deep = [p for p in depths if p > 1]
+    even |= {v for p in deep for v in divisors(layers + int(spare_places(layers, p))) if _cut(layers, p, v)}
     found: dict[str, tuple[Any, ...]] = {
         "tp": space.tp or tuple(d for d in divisors(q.chips) if d <= max(q.cluster.domain, 64)),
         "pp": depths,
@@ -135,7 +139,7 @@ def outer_rule(q: Question, tp: int, pp: int, cp: int, ep: int) -> str | None:
 
 
 RULES = (
-    "layers: they do not divide by PP x chunks, with one less at both ends or without",
+    "layers: PP x chunks leaves more places without a layer than PP alone",
     "schedule: more than one chunk needs a pipeline",
     "batch: a replica's sequences do not divide by the micro-batch",
     "schedule: interleaving needs microbatches in multiples of PP",
@@ -153,7 +157,7 @@ def inner_rules(q: Question, c: Mapping[str, Any]) -> Any:
     each = q.batch_tokens // q.seq_len // replicas
     m = each // c["micro_batch"]
     broken = (
-        (q.model.n_layers + 2 * light(q, c)) % (c["pp"] * c["chunks"]) > 0,
+        ~_cut(q.model.n_layers, c["pp"], c["chunks"]),
         (c["chunks"] > 1) & (c["pp"] == 1),
         each % c["micro_batch"] > 0,
         (c["chunks"] > 1) & (m % c["pp"] > 0),
@@ -166,6 +170,19 @@ def inner_rules(q: Question, c: Mapping[str, Any]) -> Any:
     return first
 
 
+def spare_places(layers: int, pp: Any) -> Any:
+    """Places without a layer when PP stages have as many each: none where the layers divide by PP; two where that makes
+    them divide, one at either end, for the tables; else as many as it takes."""
+    return np.where(layers % pp == 0, 0, np.where((layers + 2) % pp == 0, 2, -layers % pp))
+
+
+def _cut(layers: int, pp: Any, chunks: Any) -> Any:
+    """Where chunks have as many places each, no more spare than the stages need, and none is empty but at the ends."""
+    pieces, spare = pp * chunks, spare_places(layers, pp)
+    return ((layers + spare) % pieces == 0) & (pieces <= layers + np.where(spare == 2, 2, 0))
+
+
 def light(q: Question, c: Mapping[str, Any]) -> Any:
-    """Where the layers do not divide by PP, so that both ends must hold one less."""
-    return q.model.n_layers % c["pp"] > 0
+    """Where the layers divide by PP only with one less at both ends."""
+    layers, pp = q.model.n_layers, c["pp"]
+    return (layers % pp > 0) & ((layers + 2) % pp == 0)

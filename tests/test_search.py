@@ -14,6 +14,7 @@ from scaling_lib.memory import ledger, peak_bytes
 from scaling_lib.model import model
 from scaling_lib.rules import check
 from scaling_lib.search import WIDE, Question, Space, _bar, estimate, frontier, search, sensitivity
+from scaling_lib.search_space import spare_places
 
 ASKED = Question(model("llama-3-70b"), cluster("dgx-h100"), 512, 512 * 8192, 8192, tokens=15e12, price=2 / 3600)
 SMALL = Space(tp=(1, 4, 8), pp=(1, 4), cp=(1,), chunks=(1, 5), micro_batch=(1, 2), zero=(1, 3))
@@ -150,6 +151,29 @@ def test_layers_that_do_not_divide_get_light_ends() -> None:
         assert layout.memory == pytest.approx(ledger(job).total)
 
 
+def test_layers_that_cannot_be_even_leave_as_few_places_as_stages_allow() -> None:
+    """61 layers on 16 stages: four places each, three of 64 empty; five chunks a stage would leave 19."""
+    v3 = Question(model("deepseek-v3"), cluster("h800-ib"), 2048, 16384 * 4096, 4096, precision="fp8")
+    found = search(v3, Space(tp=(1,), pp=(16,), cp=(1,), ep=(16,), micro_batch=(1,), zero=(1,)), top=100)
+    assert {x.plan.virtual_stages for x in found.best} == {1, 2}
+    assert not any(x.plan.light_ends for x in found.best)
+    for layout in found.best:
+        job = Job(v3.model, v3.cluster, layout.plan, 2048, v3.batch_tokens, 4096, recipe=v3.recipe)
+        assert [(v.rule, v.fatal) for v in check(job)] == [("layers", False)]
+        assert layout.seconds == pytest.approx(estimate(v3, layout).seconds, rel=1e-9)
+    assert [spare_places(126, p) for p in (2, 16, 4, 5)] == [0, 2, 2, 4]
+
+
+def test_experts_may_overlap_too() -> None:
+    v3 = Question(model("deepseek-v3"), cluster("h800-ib"), 2048, 15360 * 4096, 4096, precision="fp8")
+    space = Space(tp=(1,), pp=(8,), cp=(1,), ep=(1, 16), micro_batch=(1,), zero=(1,), ep_overlap=(False, True))
+    found = search(v3, space, top=100)
+    assert {(x.plan.ep, x.stack.ep_overlap) for x in found.best} == {(16, False), (16, True)}
+    assert found.best[0].stack.ep_overlap
+    dense = replace(ASKED, chips=64)
+    assert search(dense, replace(SMALL, ep_overlap=(False, True))).evaluated == search(dense, SMALL).evaluated
+
+
 def test_peak_is_the_total_of_the_ledger() -> None:
     plan = replace(search(ASKED, SMALL).best[0].plan, tp=np.array([1, 2, 4, 8]), dp=np.array([512, 256, 128, 64]), pp=1)
     job = Job(ASKED.model, ASKED.cluster, plan, 512, ASKED.batch_tokens, 8192)
@@ -225,7 +249,7 @@ def test_the_command_says_why_nothing_runs(capsys: pytest.CaptureFixture[str]) -
     assert "the leanest needs" in capsys.readouterr().err
     assert program.main(WORDS.replace("--chips 16", "--chips 61").split()) == 1
     said = capsys.readouterr()
-    assert "take chips that share factors with the 32 layers, 32 heads and 16 sequences" in said.err
+    assert "(batch: its sequences do not divide by DP): take chips that share factors with the 32 layers, " in said.err
     assert "step" not in said.out  # no head of an empty table
     assert program.main(WORDS.replace("131072", "131073").split()) == 2
     assert capsys.readouterr().err.count("\n") == 1
