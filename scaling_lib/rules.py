@@ -63,7 +63,8 @@ def _doubtful(rule: str, what: str, fix: str) -> Violation:
 
 def _within(value: Any, least: float, whole: bool = True) -> bool:
     """Whether a value is one finite number of at least `least`, and whole where wanted."""
-    return isinstance(value, Real) and least <= value < math.inf and (not whole or value == int(value))
+    is_number = issubclass(type(value), Real)  # numpy registers its scalars here; an array is none
+    return is_number and least <= value < math.inf and (not whole or value == int(value))
 
 
 def _values(job: Job) -> Iterator[Violation]:
