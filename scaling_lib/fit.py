@@ -7,7 +7,7 @@ held by its prior. Started from the priors alone, so the same rows give the same
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ CENTRAL: dict[str, Any] = {
     "tp_backward_overlap": True,
     "dp_overlap": True,
     "ep_overlap": False,
+    "graphs": "none",
     "grad_bytes": 2,
     "fp8_recipe": "tensor",
 }
@@ -193,8 +194,8 @@ def _rounded(value: float) -> str:
     return f"{float(f'{value:.3g}'):g}"
 
 
-def write(text: str, values: Iterable[tuple[str, str, float]]) -> str:
-    """The file with new values: (table, name, value) each, three figures."""
+def write(text: str, values: Iterable[tuple[str, str, float]], sources: Mapping[tuple[str, str], int]) -> str:
+    """The file with new values: (table, name, value) each, three figures; and on how many sources a figure rests."""
     lines, table = text.splitlines(), ""
     wanted = {(t, n): _rounded(v) for t, n, v in values}
     for i, line in enumerate(lines):
@@ -202,6 +203,7 @@ def write(text: str, values: Iterable[tuple[str, str, float]]) -> str:
             table = head[1]
         elif (entry := re.match(r"(\w+) = \{ value = ", line)) and (table, entry[1]) in wanted:
             lines[i] = re.sub(r"value = [^,]+", f"value = {wanted[table, entry[1]]}", line, count=1)
+            lines[i] = re.sub(r"sources = \d+", f"sources = {sources.get((table, entry[1]), 0)}", lines[i], count=1)
     return "\n".join(lines) + "\n"
 
 
@@ -222,34 +224,96 @@ def _refit(base: Rates, free: Sequence[Parameter], x: Any) -> Rates:
     return replace(base, constants=constants, fractions=fractions)
 
 
-def spreads(rows: Rows, inside: Any, errors: Any) -> dict[str, float]:
-    """Figures of the interval: quantiles halfway between errors of known and unknown sources, and how both scatter."""
+def evidence(rows: Rows) -> dict[tuple[str, str], int]:
+    """Sources that each figure of the chip table rests on, by (table, precision)."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for chip, run in zip(rows.chips, rows.runs, strict=True):
+        found.setdefault((f"chips.{chip}", run.job.precision), set()).add(run.source)
+    return {key: len(names) for key, names in found.items()}
+
+
+def spreads(rows: Rows, errors: Any) -> dict[str, float]:
+    """How runs of one model, chip and source scatter around their common error, and how those errors do."""
     sure = np.array([not r.assumed for r in rows.runs])
     jobs = np.array([f"{r.source} {r.chip} {r.job.precision} {r.model}" for r in rows.runs])
     kept = [j for j in sorted(set(jobs[sure])) if (sure & (jobs == j)).sum() >= 3]
     middles = np.array([np.median(errors[sure & (jobs == j)]) for j in kept])
     inner = np.concatenate([errors[sure & (jobs == j)] - m for j, m in zip(kept, middles, strict=True)])
-    low, high = ([float(np.quantile(e[sure], q)) for e in (inside, errors)] for q in (0.1, 0.9))
     return {
-        "low": sum(low) / 2,
-        "high": sum(high) / 2,
         "within": float(np.quantile(np.abs(inner), 0.8)) / Z80,  # tails are heavy: what holds 80% counts
         "between": float(np.std(middles)),
     }
 
 
-def _excess(run: Run, error: float, table: Rates) -> float:
-    """How far, in log, a measurement lies beyond the predictions with every value of the unknown inputs."""
-    stacks = predict.completions(run.stack, predict.choices(run.job, run.stack))
-    totals = [float(sum(step_parts(case_of(run.job, told, table), table.constants).values())) for told in stacks]
-    down, up = np.log(min(totals) / totals[0]), np.log(max(totals) / totals[0])
-    return float(max(down - error, error - up, 0.0))
+def beyond(rows: Rows, errors: Any, table: Rates) -> Any:
+    """How far, in log, each measurement lies from the predictions with every value of its unknown inputs; signed.
+
+    errors: log of measured over the prediction with central values."""
+    found = np.zeros(len(rows.runs))
+    for i, (run, error) in enumerate(zip(rows.runs, errors, strict=True)):
+        stacks = predict.completions(run.stack, predict.choices(run.job, run.stack))
+        if len(stacks) == 1:
+            found[i] = error
+            continue
+        totals = [float(sum(step_parts(case_of(run.job, told, table), table.constants).values())) for told in stacks]
+        middle = float(sum(step_parts(case_of(run.job, known(run), table), table.constants).values()))
+        down, up = float(np.log(min(totals) / middle)), float(np.log(max(totals) / middle))
+        found[i] = min(error - down, 0.0) + max(error - up, 0.0)
+    return found
 
 
-def experts_width(runs: Sequence[Run], errors: Any, table: Rates, width: float) -> float:
-    """What the half-width of the interval needs beside `width` so that it holds 80% of these runs, left out."""
-    beyond = float(np.quantile([_excess(r, float(e), table) for r, e in zip(runs, errors, strict=True)], 0.8))
-    return float(max(beyond**2 - width**2, 1e-6) ** 0.5)
+def _missing(distance: Any, half: Any) -> float:
+    """What half-widths need beside them, in squares, so that they hold 80% of these distances."""
+    return float(max(np.quantile(distance**2 - half**2, 0.8), 1e-6) ** 0.5)
+
+
+def _held(distance: Any, low: Any, high: Any) -> Any:
+    return (distance >= -low) & (distance <= high)
+
+
+def interval(rows: Rows, distance: Any, base: Rates) -> dict[str, float]:
+    """Figures of the interval, from errors of sources that were left out: four of five runs lie inside.
+
+    low, high: quantiles of runs whose every field is printed, on chips that enough sources tell of. few: what chips
+    need beside that of which one or two tell. guess: factor on the widths of fields that a rule filled.
+    """
+    sure = np.array([not r.assumed for r in rows.runs])
+    firm = _firm(rows, base)
+    low, high = (float(np.quantile(distance[sure & firm], q)) for q in (0.1, 0.9))
+    half = np.where(distance < 0, low, high)
+    few = _missing(distance[sure & ~firm], half[sure & ~firm])
+    half = np.sqrt(half**2 + np.where(firm, 0.0, few) ** 2)[~sure]
+    left = np.maximum(distance[~sure] ** 2 - half**2, 0.0) ** 0.5 / _guesses(rows, base)[~sure]
+    return {"low": low, "high": high, "few": few, "guess": float(np.quantile(left, 0.8))}
+
+
+def _firm(rows: Rows, base: Rates) -> Any:
+    """Whether enough sources tell the matmul rate of each run's chip."""
+    counts = evidence(rows)
+    told = [counts[f"chips.{c}", r.job.precision] for c, r in zip(rows.chips, rows.runs, strict=True)]
+    return np.array(told) >= base.interval["firm_sources"]
+
+
+def _guesses(rows: Rows, base: Rates) -> Any:
+    """Half-width in log that each run's guessed fields add before the factor `guess`."""
+    return np.array([predict.guess_width(r.assumed, base) for r in rows.runs])
+
+
+def coverage(rows: Rows, distance: Any, base: Rates) -> tuple[Any, Any]:
+    """Whether each run lies in an interval made from the other sources alone, and that interval's width in log.
+
+    Its own source teaches neither the prediction nor the widths."""
+    held, width = np.zeros(len(rows.runs), bool), np.zeros(len(rows.runs))
+    firm, guesses, sources = _firm(rows, base), _guesses(rows, base), rows.sources
+    for source in sorted(set(sources)):
+        own = sources == source
+        others = [i for i in range(len(rows.runs)) if not own[i]]
+        rest = replace(rows, runs=tuple(rows.runs[i] for i in others), chips=tuple(rows.chips[i] for i in others))
+        told = interval(rest, distance[others], base)
+        extra = np.where(firm, 0.0, told["few"]) ** 2 + (told["guess"] * guesses) ** 2
+        low, high = np.sqrt(told["low"] ** 2 + extra), np.sqrt(told["high"] ** 2 + extra)
+        held[own], width[own] = _held(distance, low, high)[own], (low + high)[own]
+    return held, width
 
 
 def _memory_figures(runs: Sequence[Run]) -> list[tuple[str, str, float]]:
@@ -283,12 +347,17 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
         *(summary(f"  {name} left out", outside[dense.sources == name]) for name in sorted(set(dense.sources))),
     ]
     values = [(p.table, p.name, float(np.exp(v))) for p, v in zip(free, x, strict=True)]
-    wide = spreads(dense, errors, outside)
+    base, counts = _refit(base, free, x), evidence(dense)
+    distance = beyond(dense, outside, base)
+    wide = interval(dense, distance, base) | spreads(dense, outside)
     values += [("interval", name, v) for name, v in wide.items()]
-    held = np.mean((outside[sure] >= wide["low"]) & (outside[sure] <= wide["high"]))
-    report.append(f"the interval of a run whose every field is printed holds {100 * held:.1f}% of them, left out")
+    held, width = coverage(dense, distance, base)
+    for name, part in (("every field printed", sure), ("with guessed fields", ~sure)):
+        report.append(
+            f"interval from other sources alone, {name}: holds {100 * held[part].mean():.1f}% of {part.sum()} rows, "
+            f"{100 * (np.exp(width[part]).mean() - 1):.1f}% wide"
+        )
     values += _memory_figures(runs)
-    base = _refit(base, free, x)
     for name, rows, tables, only in (
         ("mixtures of experts", [r for r in runs if r.split == "moe" and r.job.model.moe], ["constants"], MOE),
         (
@@ -307,10 +376,13 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
             report.append(summary(f"{name}: each source left out", away))
             if only is MOE:
                 table = _refit(base, part, x)
+                apart = beyond(packed, away, table)
                 half = (wide["high"] - wide["low"]) / 2
-                values.append(("interval", "experts", experts_width(rows, away, table, half)))
+                values.append(("interval", "experts", _missing(apart, np.full(len(apart), half))))
+        if only is None:
+            counts |= evidence(packed)
         values += [(p.table, p.name, float(np.exp(v))) for p, v in zip(part, x, strict=True)]
-    toml.write_text(write(TOML.read_text(encoding="utf-8"), values), encoding="utf-8")
+    toml.write_text(write(TOML.read_text(encoding="utf-8"), values, counts), encoding="utf-8")
     return "\n".join(report)
 
 

@@ -27,6 +27,7 @@ from scaling_lib.units import where
 KERNELS = ("unfused", "flash-old", "flash-native")
 STACKS = ("tuned", "generic")
 RECOMPUTE_KINDS = ("none", "selective", "half", "full")
+GRAPHS = ("none", "layers", "step")
 FP8_RECIPES = ("tensor", "block", "row")
 NARROW = ("fp8", "fp4", "int8")
 
@@ -42,7 +43,9 @@ class Stack:
     beside the weight gradient. grad_bytes: of a gradient on the wire. shard_group: ranks that share one copy of the
     sharded state; "plan" takes dp x cp. virtual_stages: model chunks a device; "plan" takes
     the plan's. fp8_recipe: "tensor" (one scale a tensor), "block" (MXFP8, DeepSeek) or "row". ep_overlap: the experts'
-    all-to-all runs under the matmuls of another microbatch (DualPipe).
+    all-to-all runs under the matmuls of another microbatch (DualPipe). graphs: what is captured once and launched as
+    one: "none", "layers" (attention, router) or the whole "step". expert_tp: ranks that cut each expert; None: the
+    tensor group, unless expert parallelism takes its ranks.
     """
 
     kernel: str | None = None
@@ -56,12 +59,15 @@ class Stack:
     virtual_stages: Any = "plan"
     fp8_recipe: str | None = "tensor"
     ep_overlap: bool | None = None
+    graphs: str | None = None
+    expert_tp: int | None = None
 
     def __post_init__(self) -> None:
         for name, known in (
             ("kernel", KERNELS),
             ("tuning", STACKS),
             ("fp8_recipe", FP8_RECIPES),
+            ("graphs", GRAPHS),
             ("recompute", (*RECOMPUTE_KINDS, "plan")),
         ):
             value = getattr(self, name)
@@ -74,21 +80,21 @@ class Stack:
         return "unfused" if self.kernel == "unfused" else "flash"
 
 
-MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2, ep_overlap=False)
-FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2, ep_overlap=False)
-FSDP_EAGER = Stack("flash-old", "generic", "plan", False, False, True, 4, ep_overlap=False)
+MEGATRON = Stack("flash-native", "tuned", "plan", True, True, True, 2, ep_overlap=False, graphs="none")
+FSDP_COMPILED = Stack("flash-native", "tuned", "plan", False, False, True, 2, ep_overlap=False, graphs="none")
+FSDP_EAGER = Stack("flash-old", "generic", "plan", False, False, True, 4, ep_overlap=False, graphs="none")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What data/predictor.toml holds: constants of the terms, matmul fraction of a chip's peak by precision, whether it
-    rests on runs of that chip, and the widths of intervals in log."""
+    """What data/predictor.toml holds: constants of the terms, matmul fraction of a chip's peak by precision, how many
+    sources of runs each of them rests on, and the widths of intervals in log."""
 
     constants: Constants
     fractions: Mapping[str, Mapping[str, float]]
     kernels: Mapping[str, str]
     units: Mapping[str, float]
-    sure: Mapping[str, Mapping[str, bool]]
+    sources: Mapping[str, Mapping[str, int]]
     interval: Mapping[str, float]
     assumed: Mapping[str, float]
     memory: Mapping[str, float]
@@ -111,7 +117,7 @@ def rates() -> Rates:
         MappingProxyType({name: float(table["units"]) for name, table in chips.items()}),
         MappingProxyType(
             {
-                name: {p: e["kind"] != "assumption" for p, e in table.items() if isinstance(e, Mapping)}
+                name: {p: int(e.get("sources", 0)) for p, e in table.items() if isinstance(e, Mapping)}
                 for name, table in chips.items()
             }
         ),
@@ -125,7 +131,7 @@ def fraction(chip: Chip, precision: str, table: Rates) -> tuple[float, bool]:
     """Matmul fraction of the dense peak that layers reach, and whether it rests on runs of that chip."""
     known = table.fractions.get(chip.name, {})
     if precision in known:
-        return known[precision], table.sure[chip.name][precision]
+        return known[precision], table.sources[chip.name][precision] > 0
     return table.interval["prior_fraction"], False
 
 
@@ -167,7 +173,7 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         expert_params=mlp_params(m, moe.d_ff_expert) if moe else 0,
         expert_width=moe.d_ff_expert if moe else 0,
         # frameworks cut experts over the tensor group too, unless expert parallelism takes its ranks
-        expert_tp=where(plan.ep <= plan.dp * plan.cp, plan.tp, 1) if moe else 1,
+        expert_tp=(stack.expert_tp or where(plan.ep <= plan.dp * plan.cp, plan.tp, 1)) if moe else 1,
         chips=job.chips,
         dp=plan.dp,
         tp=plan.tp,
@@ -194,6 +200,8 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         tp_backward_overlap=bool(stack.tp_backward_overlap),
         dp_overlap=bool(stack.dp_overlap),
         ep_overlap=bool(stack.ep_overlap),
+        layer_graphs=1 if stack.graphs == "layers" else 0,
+        step_graph=1 if stack.graphs == "step" else 0,
         grad_bytes=stack.grad_bytes,
         narrow=1 if job.precision in NARROW else 0,
         units=table.units.get(chip.name, 0.0),
@@ -310,6 +318,8 @@ def choices(job: Job, stack: Stack) -> dict[str, tuple[Any, ...]]:
         "tp_backward_overlap": (True, False) if job.plan.tp > 1 else (False,),
         "dp_overlap": (True, False) if everyone > 1 else (False,),
         "ep_overlap": (False, True) if job.model.moe is not None and job.plan.ep > 1 else (False,),
+        # experts are many small kernels: without them, launching matters little
+        "graphs": ("none", "step") if job.model.moe is not None else ("none",),
         "grad_bytes": (2, 4) if everyone > 1 else (2,),
         "shard_group": tuple(dict.fromkeys((everyone, min(everyone, job.cluster.domain)))),
         "virtual_stages": tuple(dict.fromkeys((chunks[len(chunks) // 2], chunks[0], chunks[-1]))) if chunks else (1,),
@@ -371,15 +381,27 @@ def _widths(job: Job, assumed: tuple[str, ...], calibration: Calibration | None)
     """Log widths of the 80% interval, downwards and upwards."""
     table = rates()
     wide = table.interval
-    extra = sum(table.assumed.get(_kind(name), 0.0) ** 2 for name in assumed)
+    extra = (wide["guess"] * guess_width(assumed, table)) ** 2
     if calibration and calibration.spread is not None:
         width = (calibration.spread**2 + extra) ** 0.5
         return width, width
-    if not fraction(job.cluster.chip, job.precision, table)[1]:
-        extra += wide["prior_spread"] ** 2
+    extra += evidence_width(job.cluster.chip.name, job.precision, table) ** 2
     if job.model.moe is not None:
         extra += wide["experts"] ** 2
     return (wide["low"] ** 2 + extra) ** 0.5, (wide["high"] ** 2 + extra) ** 0.5
+
+
+def guess_width(assumed: Iterable[str], table: Rates) -> float:
+    """Half-width in log that fields filled by a rule add, before the factor `guess` of the interval."""
+    return float(sum(table.assumed.get(_kind(name), 0.0) ** 2 for name in assumed) ** 0.5)
+
+
+def evidence_width(chip: str, precision: str, table: Rates) -> float:
+    """Half-width in log that is added where few sources of runs, or none, tell the matmul rate of a chip."""
+    sources = table.sources.get(chip, {}).get(precision, 0)
+    if sources >= table.interval["firm_sources"]:
+        return 0.0
+    return table.interval["few" if sources else "prior_spread"]
 
 
 def _kind(name: str) -> str:

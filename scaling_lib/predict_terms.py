@@ -48,6 +48,7 @@ class Constants:
     expert_link_exposed: float  # share of the experts' all-to-all in sight, inside the domain
     expert_nic_exposed: float  # and across domains
     expert_launch: float  # seconds that launching routing, sorting and experts adds to one layer's forward kernels
+    graph_launch: float  # launches left in sight when parts of each layer are captured as graphs
     permute_bytes: float  # bytes per element of a routed copy, for sorting tokens by expert and back
     window_forward: float = 1 / 3  # share of the exposed window under forward passes
 
@@ -103,6 +104,8 @@ class Case:
     tp_backward_overlap: Any
     dp_overlap: Any
     ep_overlap: Any  # 1 when the experts' all-to-all runs under the matmuls of another microbatch
+    layer_graphs: Any  # 1 when parts of each layer are launched as one graph
+    step_graph: Any  # 1 when the whole step is
     grad_bytes: Any
     narrow: Any  # 1 when layer matmuls take 8-bit or narrower operands
     units: Any  # compute units (SMs) that share a matmul
@@ -230,7 +233,8 @@ def _layer_total(
     """Sum of a layer's parts, not below the time that launching its kernels takes, and what is computed twice."""
     work_f = gemm + attention[0] + element[0] + tp[0] + cp[0] + routed
     work_b = 2 * gemm + attention[1] + element[1] + tp[1] + cp[1] + routed
-    floor = k.layer_floor + k.expert_launch * case.moe_share
+    launches = (1 - case.step_graph) * (1 - (1 - k.graph_launch) * case.layer_graphs)
+    floor = (k.layer_floor + k.expert_launch * case.moe_share) * launches
     forward = (work_f * work_f + floor * floor) ** 0.5
     backward = (work_b * work_b + 4 * floor * floor) ** 0.5
     again = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import exp, hypot
 from typing import Any
 
 from scaling_lib import budget, catalogue
@@ -15,7 +16,7 @@ from scaling_lib.catalogue import DATA, CatalogueError, read_toml
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import flops_per_token, n_active_params
-from scaling_lib.predict import MEGATRON, Estimate, Stack, step_time
+from scaling_lib.predict import MEGATRON, Estimate, Stack, evidence_width, rates, step_time
 from scaling_lib.validate import Group, Report, Scored, quantile, validate
 
 # what a reader calls a group of sources, and the sources in it; the rest is "other"
@@ -232,6 +233,34 @@ def left_out(source: str) -> LeftOut:
         if row["source"] == source:
             return LeftOut(source, int(row["rows"]), *(row[key] / 100 for key in ("median", "p90", "bias")))
     raise CatalogueError(f"no source {source!r} left out: {', '.join(r['source'] for r in study()['left_out'])}")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Share of runs inside the interval when their source taught neither prediction nor width, and how wide it is."""
+
+    runs: str
+    share: float
+    width: float
+
+
+def held(runs: str) -> Held:
+    """Coverage of the 80% interval: runs "every field printed" or "with guessed fields".
+
+    Raises CatalogueError for others.
+    """
+    for row in study()["held"]:
+        if row["runs"] == runs:
+            return Held(runs, row["share"] / 100, row["width"] / 100)
+    raise CatalogueError(f"no coverage of runs {runs!r}: {', '.join(r['runs'] for r in study()['held'])}")
+
+
+def band(chip: str, precision: str) -> tuple[float, float]:
+    """How far below and above the prediction the 80% interval of a dense run reaches whose every field is printed."""
+    table = rates()
+    low, high = (table.interval[side] for side in ("low", "high"))
+    extra = evidence_width(chip, precision, table)
+    return exp(-hypot(low, extra)) - 1, exp(hypot(high, extra)) - 1
 
 
 def left_out_sources() -> list[LeftOut]:

@@ -141,6 +141,11 @@ STACK_WORDS = (
     (r"generic|deepspeed|eager|neox|llm-foundry|internevo|colossal|hugging ?face|accelerate", "generic"),
     (r"tuned|megatron|mcore|nemo|transformer ?engine|maxtext|\bxla\b|\bjax\b|\bpax|compile|megascale|hai-llm", "tuned"),
 )
+GRAPH_WORDS = (
+    (r"^(none|no|off|0|false|disabled)$", "none"),
+    (r"step|full|iteration|whole", "step"),
+    (r".", "layers"),
+)
 RECOMPUTE_WORDS = (
     (r"half|every ?(2|second)|1/2", "half"),
     (r"full|uniform|all layers|^yes$|^true$", "full"),
@@ -376,10 +381,36 @@ def _notes(row: Mapping[str, str | None]) -> str:
     return (row.get("notes") or "").lower()
 
 
-def _ep_overlap(row: Mapping[str, str | None]) -> bool | None:
-    """Whether the experts' all-to-all is hidden: the row's column, or a schedule that does so by design."""
-    told = _flag(row, "ep_overlap")
-    return True if told is None and "dualpipe" in _notes(row) else told
+@cache
+def _recipes() -> list[dict[str, Any]]:
+    recipes: list[dict[str, Any]] = catalogue.read_toml(DATA / "run_recipes.toml")["recipes"]
+    return recipes
+
+
+def recipe(row: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """What a published recipe sets that the row's table does not print: the first one that fits; empty without one."""
+    table = f"{row.get('source_repo_or_title') or ''} {row.get('source_path_or_table') or ''}".lower()
+    found = re.search(r"\b(2\d\.\d\d)(\.\d\d)? nemo container", table)
+    release = found[1] if found else ""
+    texts = {"source": table} | {key: fold(row.get(key) or "") for key in ("model", "chip", "precision")}
+    for entry in _recipes():
+        first, last = entry.get("releases", ("", "99"))
+        if first <= release <= last and all(re.search(entry.get(key, ""), text) for key, text in texts.items()):
+            return entry
+    return {}
+
+
+def _experts_stack(row: Mapping[str, str | None], moe: MoE | None, stack: Stack) -> Stack:
+    """The stack with what only models with experts ask for: the row's columns, then its notes, then its recipe."""
+    if moe is None:
+        return stack
+    known, graphs = recipe(row), _word(row.get("graphs"), GRAPH_WORDS)
+    overlap = _flag(row, "ep_overlap")
+    if overlap is None:
+        overlap = True if re.search(r"dualpipe|a2a overlap", _notes(row)) else known.get("ep_overlap")
+    cut = maybe(row, "expert_tp", []) or known.get("expert_tp")
+    told = {key: known[key] for key in ("kernel", "recompute") if key in known and getattr(stack, key) is None}
+    return replace(stack, ep_overlap=overlap, graphs=graphs or known.get("graphs"), expert_tp=cut, **told)
 
 
 def _shard_group(row: Mapping[str, str | None], plan: ParallelPlan) -> int:
@@ -395,6 +426,8 @@ def _shard_group(row: Mapping[str, str | None], plan: ParallelPlan) -> int:
 def read_row(row: Mapping[str, str | None]) -> Run:
     """A row as a run. Raises RowError with the reason when it cannot be predicted."""
     assumed: list[str] = []
+    if re.search(r"(?<![a-z])q?lora(?!_rank|[a-z])", f"{row.get('model') or ''} {_notes(row)}", re.IGNORECASE):
+        raise RowError("LoRA trains adapters: frozen weights have no weight gradients, which a step here counts")
     config, cluster = _config(row, assumed), _cluster(row, assumed)
     chips, seq_len = whole(row, "n_chips"), whole(row, "seq_len")
     if chips is None:
@@ -442,8 +475,8 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         _shard_group(row, plan),
         vpp,
         _fp8_recipe(row.get("precision") or ""),
-        _ep_overlap(row),
     )
+    stack = _experts_stack(row, config.moe, stack)
     job = Job(config, cluster, plan, chips, sequences * seq_len, seq_len, precision=precision, recipe=RECIPES["bf16"])
     memory = _positive(row, "memory_gib", assumed)
     return Run(

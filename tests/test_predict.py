@@ -10,7 +10,17 @@ from scaling_lib.catalogue import CatalogueError
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan, with_plan
 from scaling_lib.model import model
-from scaling_lib.predict import MEGATRON, Calibration, Stack, calibrate, case_of, rates, step_time
+from scaling_lib.predict import (
+    MEGATRON,
+    Calibration,
+    Stack,
+    calibrate,
+    case_of,
+    evidence_width,
+    guess_width,
+    rates,
+    step_time,
+)
 from scaling_lib.predict_terms import Case, layer_times, step_parts
 
 
@@ -183,6 +193,24 @@ def test_a_domain_gets_one_copy_of_a_token() -> None:
     assert many / two == pytest.approx(7 * (1 - (7 / 8) ** 8) / (1 - (1 / 2) ** 8))
     hidden = layer_times(replace(moe_case(ep=16, tp=1, dp=64), ep_overlap=True), k).ep
     assert hidden == pytest.approx(two * k.overlap_leak)
+
+
+def test_graphs_take_launches_out_of_sight() -> None:
+    k = rates().constants
+    plain = layer_times(moe_case(), k).floor
+    layers = layer_times(replace(moe_case(), layer_graphs=1), k).floor
+    assert 0 < layers < plain
+    assert layer_times(replace(moe_case(), step_graph=1), k).floor == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ValueError, match="unknown graphs 'all'"):
+        Stack(graphs="all")
+
+
+def test_few_sources_of_a_chip_widen_and_a_guess_widens_further() -> None:
+    table = rates()
+    assert evidence_width("h100-sxm", "bf16", table) == 0
+    assert 0 < evidence_width("gb300", "fp8", table) < evidence_width("mi300x", "bf16", table)
+    assert evidence_width("abacus", "bf16", table) == table.interval["prior_spread"]
+    assert guess_width(["layout", "mbs"], table) == pytest.approx((0.10**2 + 0.06**2) ** 0.5)
 
 
 def test_an_unknown_overlap_of_experts_widens() -> None:

@@ -51,6 +51,15 @@ def test_the_405b_falls_into_the_interval_where_its_layout_is_printed() -> None:
         assert estimate.unknown == ("tp_overlap", "tp_backward_overlap", "virtual_stages")
 
 
+def test_the_interval_is_as_wide_as_its_evidence_is_thin() -> None:
+    low, high = reality.band("h100-sxm", "bf16")
+    assert -0.12 < low < 0 < high < 0.12
+    assert reality.band("gb300", "fp8")[0] < low
+    assert reality.held("with guessed fields").width > reality.held("every field printed").width
+    with pytest.raises(CatalogueError, match="no coverage of runs 'all'"):
+        reality.held("all")
+
+
 def test_repeats_are_one_configuration_each() -> None:
     found = reality.repeats(reality.split("moe"))
     assert [r.spread for r in found] == sorted((r.spread for r in found), reverse=True)

@@ -51,7 +51,7 @@ def test_every_row_is_read_or_skipped_with_a_reason() -> None:
     runs, skipped = read_runs()
     assert len(runs) + len(skipped) == len(read_rows())
     assert all(s.reason for s in skipped)
-    assert len(skipped) < 50
+    assert len([s for s in skipped if "LoRA" not in s.reason]) < 50
     assert len([r for r in runs if r.split == "dev" and r.measured]) > 600
 
 
@@ -93,6 +93,8 @@ def test_rates_of_tokens_become_seconds() -> None:
         ({"model": "mystery", "hidden": ""}, "shape"),
         ({"model": "mystery-8x7B"}, "experts"),
         ({"layers": "", "model": "mystery", "params_b": ""}, "layers"),
+        ({"model": "LLAMA3_70B-LoRA"}, "adapters"),
+        ({"notes": "task=QLoRA"}, "adapters"),
     ],
 )
 def test_an_odd_row_says_why_it_is_skipped(change: dict[str, str], message: str) -> None:
@@ -186,6 +188,22 @@ def test_a_schedule_that_hides_the_all_to_all_is_read_from_the_notes() -> None:
     assert read_row(row).stack.ep_overlap is True
     assert read_row(row).stack.virtual_stages == 2
     assert read_row(row | {"notes": ""}).stack.ep_overlap is None
+
+
+def test_a_published_recipe_says_what_a_table_does_not() -> None:
+    table = {"source_repo_or_title": "Megatron-Bridge", "source_path_or_table": "26.06 NeMo Container / Pre-Training"}
+    row = (
+        ROW | table | {"model": "Qwen3_30B_a3B", "chip": "GB200", "precision": "MXFP8", "ep": "8", "recompute_kind": ""}
+    )
+    stack = read_row(row).stack
+    assert (stack.graphs, stack.ep_overlap, stack.expert_tp, stack.recompute) == ("step", True, 1, "none")
+    older = read_row(row | {"source_path_or_table": "26.02 NeMo Container"}).stack
+    assert (older.graphs, older.ep_overlap) == ("layers", False)
+    told = read_row(row | {"graphs": "none", "ep_overlap": "no", "expert_tp": "4", "recompute_kind": "full"}).stack
+    assert (told.graphs, told.ep_overlap, told.expert_tp, told.recompute) == ("none", False, 4, "full")
+    unknown = read_row(row | {"source_path_or_table": "a blog"}).stack
+    assert (unknown.graphs, unknown.ep_overlap, unknown.expert_tp, unknown.recompute) == (None, None, None, None)
+    assert read_row(ROW | table).stack.ep_overlap is None  # no experts, nothing to ask
 
 
 def test_sequence_length_follows_from_tokens_or_is_assumed() -> None:
