@@ -31,7 +31,7 @@ class Count:
 
     n_ranks: int
     element_bytes: float
-    cluster: Cluster | None = None
+    cluster: Cluster | None
     steps: int = 0
     latency: float = 0.0
     sent: Array = field(init=False)
@@ -54,7 +54,7 @@ class Count:
             self.latency += slowest
         return arrived
 
-    def seconds(self, axes: int | None = None) -> float | None:
+    def seconds(self, axes: int | None) -> float | None:
         """Seconds on the cluster: the slowest level's bytes over one chip's egress there, plus latency.
 
         Levels work at the same time, as in `collectives.hierarchical`. axes: torus axes used. None without a cluster.

@@ -180,7 +180,8 @@ def test_permute_goes_round_or_along_pairs() -> None:
     x = mesh.shard(np.arange(6.0).reshape(3, 2), "L_P B_X", "a")
     np.testing.assert_array_equal(permute(x, "P").whole(), [[4, 5], [0, 1], [2, 3]])
     np.testing.assert_array_equal(permute(x, "P", [(2, 0), (1, 1)]).whole(), [[4, 5], [2, 3], [0, 0]])
-    assert [t.sent[:, 0].tolist() for t in mesh.log] == [[2.0] * 6, [0, 0, 0, 0, 2.0, 2.0]]
+    assert [t.sent.tolist() for t in mesh.log] == [[[2.0]] * 6, [[0.0]] * 4 + [[2.0]] * 2]
+    assert {t.seconds for t in mesh.log} == {None}, "no cluster, no time"
     assert mesh.ledger()["permute a"] == 4.0
 
 
@@ -380,6 +381,15 @@ def test_gradients_across_pods() -> None:
     assert counted(pods) == rows(fsdp.wire_bytes(job(16, "two-matmul", dp=4))) | {
         "backward/all_reduce gradients": pods.sent(axes="Z")
     }
+
+
+def test_the_pod_scatters_along_a_dimension_that_is_whole() -> None:
+    """D divides by the pod's axis, too, but each device holds one row of it."""
+    mesh = Mesh((2, 2, 4), "ZXY")
+    terms = mesh.shard(np.ones(4), "J_ZX"), mesh.shard(np.ones((4, 4, 2)), "J_ZX D_Y F")
+    total = reduce_to(einsum("J, J D F -> D F", *terms), "D_Y F", inner="X")
+    assert total.layout == "[D_Y, F]"
+    np.testing.assert_array_equal(total.whole(), np.full((4, 2), 4.0))
 
 
 def test_sharded_weights_lower_the_peak_of_memory() -> None:
@@ -681,12 +691,20 @@ def test_zero_equals_the_unsharded_step(stage: int) -> None:
         3: collectives.sent_bytes("reduce_scatter", size, 4),
     }
     assert mesh.sent(phase="optimizer") == 3 * wanted[stage]
+    moves = {f"{t.op} {t.name}" for t in mesh.log}
+    reduction = "all_reduce gradients" if stage < 2 else "reduce_scatter gradients"
+    assert moves == {reduction} | ({"all_gather weights"} if stage in (1, 2) else set())
     assert shards[1].bytes == size / (4 if stage else 1)
 
 
 def test_adam_against_numbers_worked_by_hand() -> None:
-    w, m, v = Adam(rate=0.5, epsilon=0.0).update(1, np.array([1.0]), np.array([4.0]), np.array([0.0]), np.array([0.0]))
-    assert (w[0], m[0], v[0]) == pytest.approx((0.5, 0.4, 0.016))
+    assert Adam() == Adam(rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8), "as Kingma and Ba recommend"
+    adam, zero = Adam(rate=0.5, epsilon=1.0), np.zeros(1)
+    w, m, v = adam.update(1, np.ones(1), np.full(1, 4.0), zero, zero)
+    assert (w[0], m[0], v[0]) == pytest.approx((1 - 0.5 * 4 / 5, 0.4, 0.016))
+    w, m, v = adam.update(2, w, zero, m, v)
+    assert (m[0], v[0]) == pytest.approx((0.36, 0.015984))
+    assert w[0] == pytest.approx(0.6 - 0.5 * (0.36 / 0.19) / (math.sqrt(0.015984 / 0.001999) + 1))
     cut = {k: [stage for stage in range(4) if zero_layouts(stage, "X")[k] == "R_X C"] for k in zero_layouts(0, "X")}
     assert cut == {"weights": [3], "gradients": [2, 3], "optimizer": [1, 2, 3]}
     with pytest.raises(MeshError, match="no ZeRO stage 4"):
@@ -712,6 +730,18 @@ def test_memory_is_counted_while_arrays_live() -> None:
     assert mesh.live == 64
     with pytest.raises(AttributeError):
         other.name = "w"  # type: ignore[misc]
+
+
+def test_a_watcher_is_told_what_makes_and_frees_arrays() -> None:
+    mesh, told = Mesh((1,), "X"), []
+    mesh.watch = told.append
+    x = mesh.shard(np.ones((4, 2)), "B_X D")
+    product = einsum("B D -> D", x)
+    assert (product.name, product.layout) == ("", "[D]{U_X}")
+    total = keep(all_reduce(product), "D", "X")
+    assert total.layout == "[D_X]"
+    local(np.sqrt, total).discard()
+    assert told == ["", "einsum", "", "", None, "local", None]
 
 
 def test_counts_can_be_asked_by_phase_name_and_level() -> None:
