@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,3 +153,9 @@ def test_tp_of_16_on_two_nodes_fails_at_nvlink_and_not_at_the_network_cards() ->
 def test_the_unsourced_sum_stays_unknown() -> None:
     assert claims.claim("cost-meta").verdict == "unsourced"
     assert claims.claim("cost-meta").ours == "not published"
+
+
+def test_the_errata_show_the_claims_of_every_chapter() -> None:
+    page = Path(__file__).parents[1] / "book" / "src" / "errata.md"
+    shown = re.findall(r'(?m)^table\("(\w+)"\)$', page.read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(CHAPTERS)

@@ -37,7 +37,7 @@ MOVE_ANSWERS = """() => {
   starts.forEach(heading => { if (heading !== first) heading.style.breakBefore = 'page'; });
   for (const fold of main.querySelectorAll('details, .admonition.dropdown')) {
     const name = fold.querySelector('summary, .admonition-title')?.textContent.trim() || '';
-    if (/code cell|hint/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
+    if (/the code|hint/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
     const heading = starts.filter(h => h.compareDocumentPosition(fold) & 4).pop();
     const title = (heading?.textContent || '').replace('#', '').trim();
     if (title !== chapter) {
