@@ -96,10 +96,11 @@ def figure(entry: Mapping[str, Any], key: str, unit: str, where: str) -> float:
     return value
 
 
-def _positive(value: float, key: str, where: str) -> float:
-    """The value, which later divides. Raises CatalogueError when it is zero."""
+def positive(entry: Mapping[str, Any], key: str, unit: str, where: str) -> float:
+    """A figure that something is later divided by. Raises CatalogueError as `figure` does, and when it is zero."""
+    value = figure(entry, key, unit, where)
     if value == 0:
-        raise CatalogueError(f"{where}: figure {key!r} is zero, and times are divided by it; write what the sheet says")
+        raise CatalogueError(f"{where}: figure {key!r} is zero, but others are divided by it; write what it is")
     return value
 
 
@@ -108,7 +109,7 @@ def bandwidth(entry: Mapping[str, Any], key: str, where: str, direction: str, pe
 
     Raises CatalogueError when the direction is absent or another one: "both" is twice an egress.
     """
-    value = _positive(figure(entry, key, "B/s", where), key, where)
+    value = positive(entry, key, "B/s", where)
     said = entry[key].get("direction")
     if said != direction:
         raise CatalogueError(
@@ -122,7 +123,7 @@ def bandwidth(entry: Mapping[str, Any], key: str, where: str, direction: str, pe
 
 def peak(entry: Mapping[str, Any], key: str, where: str) -> float:
     """A peak in FLOP/s that says it is dense. Raises CatalogueError otherwise: a sparse peak is twice the dense one."""
-    value = _positive(figure(entry, key, "FLOP/s", where), key, where)
+    value = positive(entry, key, "FLOP/s", where)
     if entry[key].get("dense") is not True:
         raise CatalogueError(
             f"{where}: peak {key!r} must say dense = true; data sheets often print the sparse figure, twice it"

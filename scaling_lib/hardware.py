@@ -57,7 +57,6 @@ class Level:
     in_network_reduction: bool = False
     shape: tuple[int, ...] = ()
     wrap: bool = True
-    rails: int | None = None
 
     def chip_egress(self, axes: int | None = None) -> float:
         """Egress of one chip, byte/s: on a torus `axes` of its axes together (all when None).
@@ -145,13 +144,13 @@ def chip_from(name: str, entry: Mapping[str, Any]) -> Chip:
         name,
         str(entry.get("name", name)),
         {p: catalogue.peak(peaks, p, where_) for p in peaks},
-        catalogue.figure(entry, "hbm", "B", where_),
+        catalogue.positive(entry, "hbm", "B", where_),
         catalogue.bandwidth(entry, "hbm_bandwidth", where_, "read+write"),
         catalogue.figure(entry, "tdp", "W", where_) if "tdp" in entry else None,
     )
 
 
-_LEVEL_KEYS = ("topology", "size", "shape", "wrap", "egress", "latency", "in_network_reduction", "rails")
+_LEVEL_KEYS = ("topology", "size", "shape", "wrap", "egress", "latency", "in_network_reduction")
 
 
 def level_from(entry: Mapping[str, Any], where_: str) -> Level:
@@ -175,7 +174,6 @@ def level_from(entry: Mapping[str, Any], where_: str) -> Level:
         catalogue.choice(entry, "in_network_reduction", where_, (True, False)),
         shape,
         catalogue.choice(entry, "wrap", where_, (True, False)) if shape else True,
-        catalogue.whole(entry, "rails", where_) if "rails" in entry else None,
     )
 
 
