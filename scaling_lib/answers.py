@@ -29,13 +29,16 @@ _LETTERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e
 _SPELLINGS = {
     "tok": "token", "toks": "token", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "hr": "h", "hrs": "h",
     "minute": "min", "minutes": "min", "mins": "min", "d": "day", "yr": "year", "yrs": "year",
-    "wk": "week", "wks": "week",
+    "wk": "week", "wks": "week", "days": "day", "hour": "h", "hours": "h", "weeks": "week", "years": "year",
+    "tokens": "token",
     "percent": "%", "dollars": "USD", "dollar": "USD", "usd": "USD", "$": "USD", "parameter": "param",
     "parameters": "param", "flop": "FLOP", "flops": "FLOP", "gpus": "GPU", "gpu": "GPU", "tpus": "TPU", "tpu": "TPU",
     "Bytes": "byte", "Byte": "byte", "bits": "bit", "ranks": "rank", "axes": "axis", "microbatches": "microbatch",
     "times": "", "x": "", "×": "", "ways": "way",
 }  # fmt: skip
 _WEEK = 7 * DAY
+# a chip's own name counts chips: "4.46M H100 hours"
+_CHIP = re.compile(r"(?:[ABHV]\d{2,3}|GB\d{3}|MI\d{3}X?|v\d[ep]?)s?")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ def _matched(text: str) -> tuple[re.Match[str], bool]:
     """The parts of a typed number, and whether dollars stand before it. Raises UnitError for no number."""
     cleaned = re.sub(r"^\s*(?:~|≈|about|approx\.?|circa|ca\.?|=)\s*", "", str(text).strip(), flags=re.IGNORECASE)
     match = _QUANTITY.match(cleaned.removeprefix("$").strip())
+    if match is None and re.match(r"\$?[-+]?\d+,\d", cleaned):
+        raise UnitError(
+            f"cannot read {text!r}: a comma parts thousands, a decimal takes a point: write e.g. '20.7 days'"
+        )
     if match is None:
         raise UnitError(f"cannot read {text!r} as a number: write e.g. '20.7 days', '2.2k tokens' or '6.35e24 FLOP'")
     return match, cleaned.startswith("$")
@@ -105,12 +112,13 @@ def _magnitude(rest: str, of_bytes: bool) -> tuple[float, str]:
 def _unit(text: str) -> tuple[float, str]:
     """Factor and dimension of a typed unit, spellings of everyday use allowed. Raises UnitError."""
     text = re.sub(r"\s*\b(?:per|a|an|each)\b\s*", "/", text).strip("/ ")
-    text = re.sub(r"[\s-]+(?=h\b|hours?\b|hrs?\b|days?\b|seconds?\b|s\b)", "*", text).replace("GPUh", "GPU*h")
+    text = re.sub(r"[\s-]+(?=h\b|hours?\b|hrs?\b|days?\b|years?\b|seconds?\b|s\b)", "*", text).replace("GPUh", "GPU*h")
     factor, sides = 1.0, []
     for i, side in enumerate(text.split("/")):
         kept = []
         for part in re.split(r"[*\s]+", side.strip()):
-            word = _SPELLINGS.get(part, _SPELLINGS.get(part.lower(), part))
+            part = re.sub(r"^([kKMGTP]i?)[Bb]ytes?$", r"\1B", part)
+            word = "chip" if _CHIP.fullmatch(part) else _SPELLINGS.get(part, _SPELLINGS.get(part.lower(), part))
             if word.removesuffix("s") == "week":
                 factor, word = factor * (_WEEK / DAY) ** (1 if i == 0 else -1), "day"
             if word and word.removesuffix("s") not in NOUNS:
@@ -262,8 +270,8 @@ def number(asked: Instance, answer: object) -> float:
 
 
 def _bare(asked: Instance, value: float, factor: float) -> float:
-    """A bare number in the question's unit; for a percentage the fraction is understood too."""
-    if asked.question.unit == "%" and _near(value, float(asked.answer), asked.question.tolerance):
+    """A bare number in the question's unit; where percent are asked, one below 1 is a fraction: 0.12 for 12%."""
+    if asked.question.unit == "%" and (abs(value) < 1 <= 100 * abs(float(asked.answer))):
         return value
     return value * factor
 

@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the commands of practice to the parser of all commands."""
     part = subparsers.add_parser("drill", help="questions with new numbers against the clock, in the terminal")
     part.add_argument("topics", nargs="*", help="chapters, e.g. dp budget; all when none is given")
-    part.add_argument("--minutes", type=float, default=20)
+    part.add_argument("--minutes", type=float, default=20, help="length of the drill (default 20)")
     part.add_argument(
         "--new", action="store_true", help="begin another drill instead of going on with one that was left"
     )
@@ -24,24 +24,24 @@ def add_parser(subparsers: Any) -> None:
     part.set_defaults(run=_drill)
 
     part = subparsers.add_parser("check", help="verdict on an answer: check dp.critical_tokens '2.2k tokens'")
-    part.add_argument("id")
+    part.add_argument("id", help="name of the question, as drills and sheets print it")
     part.add_argument("answer", nargs="?", help="left out: the question is shown")
-    part.add_argument("--seed", type=int)
+    part.add_argument("--seed", type=int, help="other numbers (default: those of the book)")
     part.add_argument("--hint", type=int, choices=(1, 2, 3), help="show a hint")
     part.add_argument("--solve", action="store_true", help="show the worked steps")
     part.set_defaults(run=_check)
 
     part = subparsers.add_parser("mock", help="a mock interview of 45 minutes with a written debrief")
-    part.add_argument("--seed", type=int, default=1)
+    part.add_argument("--seed", type=int, default=1, help="which interview (default 1)")
     part.add_argument("--out", type=Path, help="file for the debrief (Markdown)")
     part.set_defaults(run=_mock)
 
     part = subparsers.add_parser("sheet", help="a printable exam and its key, as HTML")
-    part.add_argument("--seed", type=int, required=True)
-    part.add_argument("-n", type=int, default=10, help="questions")
-    part.add_argument("--minutes", type=float, default=60)
+    part.add_argument("--seed", type=int, required=True, help="which exam; the same seed, the same questions")
+    part.add_argument("-n", type=int, default=10, help="questions (default 10)")
+    part.add_argument("--minutes", type=float, default=60, help="time printed on the exam (default 60)")
     part.add_argument("--topics", nargs="*", help="chapters; all when none is given")
-    part.add_argument("--out", type=Path, default=Path(), help="folder")
+    part.add_argument("--out", type=Path, default=Path(), help="folder (default: this one)")
     part.set_defaults(run=_sheet)
 
     part = subparsers.add_parser("puzzle", help="build a parallel step on the virtual mesh, and have it checked")
@@ -51,8 +51,16 @@ def add_parser(subparsers: Any) -> None:
     part.set_defaults(run=_puzzle)
 
     part = subparsers.add_parser("anki", help="the deck of cards (.apkg) and a table (.tsv)")
-    part.add_argument("--out", type=Path, default=Path(), help="folder")
+    part.add_argument("--out", type=Path, default=Path(), help="folder (default: this one)")
     part.set_defaults(run=_anki)
+
+
+def _read(prompt: str) -> str:
+    """A line of the reader's. Raises EOFError also where there is no terminal to read from."""
+    try:
+        return input(prompt)
+    except RuntimeError:  # Python's own word for a closed stdin or stdout
+        raise EOFError from None
 
 
 def _drill(args: argparse.Namespace) -> int:
@@ -63,7 +71,7 @@ def _drill(args: argparse.Namespace) -> int:
     for name in ("SIGHUP", "SIGTERM"):  # a terminal that is closed, or a machine that shuts down, leaves as q does
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.default_int_handler)
-    drill.run(args.topics or None, args.minutes, fresh=args.new, read=input)
+    drill.run(args.topics or None, args.minutes, fresh=args.new, read=_read)
     return 0
 
 
@@ -84,7 +92,9 @@ def _check(args: argparse.Namespace) -> int:
 def _mock(args: argparse.Namespace) -> int:
     from scaling_lib import mock
 
-    text = mock.run(args.seed, read=input)
+    if args.out:  # 45 minutes later is too late to learn that it cannot be written
+        args.out.open("a").close()
+    text = mock.run(args.seed, read=_read)
     if args.out:
         args.out.write_text(text, encoding="utf-8")
         print(f"The debrief is in {args.out}.")

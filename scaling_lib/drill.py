@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from scaling_lib import bank, leitner, quiz
+from scaling_lib import bank, given, leitner, quiz
 from scaling_lib.catalogue import near
 from scaling_lib.leitner import Estimate, Progress, Session
 from scaling_lib.questions import Instance, QuestionError, instance
@@ -19,7 +19,10 @@ from scaling_lib.units import UnitError, digits
 
 # kinds that a terminal can judge; explanations and code are for the notebook and the mock interview
 KINDS = ("numeric", "choice", "audit", "estimate")
-HELP = "Answer with a unit, or: h a hint, s the steps, n the next one, q leave (progress is kept)."
+HELP = (
+    "Answer with a unit, or: g the figures given by the catalogue, h a hint, s the steps, n the next one, "
+    "q leave (progress is kept)."
+)
 
 
 def told(text: str) -> None:
@@ -126,12 +129,15 @@ def _one(
 ) -> str:
     """Ask one question until it is right, given up or skipped; the kind of the first verdict, which is put on file."""
     asked = instance(bank.question(name), seed)
-    say(f"\n[{int(left // 60)}:{int(left % 60):02d} left] {quiz.Asked(asked)!r}")
+    say(f"\n[{int(left // 60)}:{int(left % 60):02d} left] {quiz.Asked(asked, sheet=False)!r}")
     first, hints = "", 0
     while True:
         text = read("> ").strip()
         if text in ("q", "quit"):
             raise EOFError
+        if text in ("g", "given"):
+            say("\n".join(given.lines(asked)) or "The prompt says all that is needed.")
+            continue
         if text in ("h", "hint"):
             say(asked.hints[min(hints, 2)])
             hints += 1

@@ -31,7 +31,9 @@ NOUNS = (
     "sequence", "slot",
     "hop", "failure", "checkpoint", "spare", "replica", "expert", "collective", "axis", "element", "layout", "ratio",
 )  # fmt: skip
-_PRETTY = {"gpt": "GPT", "deepseek": "DeepSeek"}
+# figures of the catalogue that an answer may build on
+NEEDS = ("peak", "fp8", "hbm", "hbm_bandwidth", "network", "params", "shape")
+_PRETTY = {"gpt": "GPT", "opt": "OPT", "deepseek": "DeepSeek"}
 
 
 class QuestionError(ValueError):
@@ -78,6 +80,7 @@ class Question:
     steps: templates under the keys of STEPS, in that order. says: the answer in 30 s, 2 min and 5 min.
     book: the canonical answer as the chapters write it, an expression over the public names of the library.
     reference, arguments: for code, the function to reproduce and the derived values it is tried on.
+    needs: figures of the catalogue (of NEEDS) that the answer builds on and the prompt does not say.
     Raises QuestionError for an incomplete one.
     """
 
@@ -105,6 +108,7 @@ class Question:
     book: str = ""
     reference: Callable[..., Any] | None = None
     arguments: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         problem = _problem(self)
@@ -144,6 +148,8 @@ def _problem(q: Question) -> str:
         return "an audit needs an answer or a rubric"
     if q.kind == "code" and not (q.reference and q.arguments):
         return "code needs a reference function and its arguments"
+    if set(q.needs) - set(NEEDS):
+        return f"needs {q.needs}: use {', '.join(NEEDS)}"
     if not (1 <= q.difficulty <= 5 and 1 <= q.importance <= 5 and q.minutes > 0):
         return "difficulty and importance go from 1 to 5, minutes are above 0"
     return ""
@@ -188,7 +194,7 @@ def unit_of(unit: str) -> tuple[float, str]:
 _SAID = {
     "Gparam": "billion parameters", "Ttoken": "trillion tokens", "Mtoken": "million tokens", "Gtoken": "billion tokens",
     "Mparam": "million parameters", "GPU*h": "GPU-hours",
-    "FLOP/B": "FLOP/B", "token/s": "tokens/s",
+    "TFLOP/s": "TFLOP/s", "FLOP/B": "FLOP/B", "token/s": "tokens/s",
     "chip*h": "chip-hours", "microbatch": "microbatches", "axis": "axes", "way": "ways", "h": "h", "s": "s", "ms": "ms",
     "us": "µs", "min": "min", "USD": "USD", "%": "%", "GB": "GB", "MB": "MB", "TB": "TB", "GiB": "GiB",
     "ratio": "times",

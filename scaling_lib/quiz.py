@@ -18,6 +18,7 @@ from typing import Any
 from scaling_lib import answers, bank
 from scaling_lib.answers import Verdict
 from scaling_lib.catalogue import near
+from scaling_lib.given import lines
 from scaling_lib.questions import KINDS, Instance, Question, QuestionError, fill, instance
 from scaling_lib.quiz_html import HINT_NAMES, aloud_html, question_html
 from scaling_lib.units import UnitError, digits
@@ -25,10 +26,15 @@ from scaling_lib.units import UnitError, digits
 
 @dataclass(frozen=True)
 class Asked:
-    """A question on a page. shown: how many worked steps stand in the open (a faded example)."""
+    """A question on a page.
+
+    shown: how many worked steps stand in the open (a faded example). sheet: whether its text ends with the figures
+    that its machines and models have in the catalogue.
+    """
 
     instance: Instance
     shown: int = 0
+    sheet: bool = True
 
     def _repr_html_(self) -> str:
         return question_html(self.instance, self.shown)
@@ -36,7 +42,8 @@ class Asked:
     def __repr__(self) -> str:
         options = [f"  ({'abcdefgh'[i]}) {o}" for i, o in enumerate(self.instance.options)]
         given = [f"  {name}: {text}" for name, text in self.instance.steps[: self.shown]]
-        return "\n".join([f"{self.instance.question.id}: {self.instance.prompt}", *options, *given])
+        figures = [f"  Given: {line}" for line in lines(self.instance)] if self.sheet else []
+        return "\n".join([f"{self.instance.question.id}: {self.instance.prompt}", *options, *figures, *given])
 
 
 def items(chapter: str | None = None, kind: str | None = None, tag: str | None = None) -> list[Question]:
@@ -154,13 +161,15 @@ def _choice(asked: Instance, answer: Any) -> Verdict:
     return Verdict("trap", f"Not yet. {fill(option.why, asked.values)}", option.key)
 
 
-_INTERVAL = re.compile(r"^(.*?)[(\[](.+?)(?:\bto\b|\.\.|…|–|;|,(?!\d{3}\b)| - )(.+?)[)\]]\s*$")
+_INTERVAL = re.compile(r"^(.*?)[(\[](.+?)(?:\bto\b|\.\.|…|–|;|,(?!\d{3}\b)| - |(?<=\d)-(?=\d))(.+?)[)\]]\s*$")
 
 
 def interval(asked: Instance, answer: Any) -> tuple[float, float | None, float | None]:
     """Point and 90% interval of an estimate in SI; the bounds are None when none were given. Raises UnitError."""
     match = _INTERVAL.match(answer.strip()) if isinstance(answer, str) else None
     if match is None:
+        if isinstance(answer, str) and re.search(r"[(\[±]|\+/-", answer):
+            raise UnitError(f"cannot read the interval in {answer!r}: write e.g. '20 days (10 to 40)'")
         return answers.number(asked, answer), None, None
     point = answers.number(asked, match[1].strip())
     unit = answers.unit_part(match[1])

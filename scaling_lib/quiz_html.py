@@ -36,6 +36,11 @@ def question_html(asked: Instance, shown: int = 0) -> str:
     if shown:
         parts.append(_steps(asked, 0, shown))
         parts.append(f"<p>Your turn: <strong>{', '.join(n for n, _ in asked.steps[shown:]).lower()}</strong>.</p>")
+    from scaling_lib.given import lines
+
+    figures = "".join(f"<li>{prose(line)}</li>" for line in lines(asked))
+    if figures:
+        parts.append(fold("Figures given", f"<ul>{figures}</ul>"))
     parts += [fold(f"Hint {i + 1}: {HINT_NAMES[i]}", f"<p>{prose(h)}</p>") for i, h in enumerate(asked.hints)]
     parts.append(fold("Worked steps" if not shown else "The other steps", _steps(asked, shown, None) + _after(asked)))
     return f'<div class="question" data-question="{q.id}"{seed}>{"".join(parts)}</div>'

@@ -6,6 +6,7 @@ All of it is derived from the bank; the same seed gives the same bytes.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from scaling_lib import bank, quiz
+from scaling_lib import bank, given, quiz
 from scaling_lib.catalogue import near
 from scaling_lib.questions import Instance, Question, QuestionError, fill, in_unit, instance, pick, unit_words
 from scaling_lib.quiz_html import prose
@@ -25,6 +26,10 @@ body { font: 11pt/1.4 Georgia, serif; color: #111; max-width: 46em; margin: 2em 
 h1 { font-size: 16pt; margin: 0; } .meta { color: #444; } ol.sheet > li { margin: 1.2em 0; break-inside: avoid; }
 .room { height: 3.2cm; border-bottom: 1px solid #999; } code { font-size: 95%; } small { color: #444; }
 details > summary { display: none; } .key p, .key ol { margin: .4em 0; }
+.given { break-inside: avoid; } .given table { border-collapse: collapse; font-size: 8pt; margin: .8em 0 0; }
+.given :is(td, th) { border: 1px solid #999; padding: .15em .4em; text-align: left; vertical-align: top; }
+.given caption { text-align: left; font-weight: bold; } .given th { font-weight: normal; }
+.given td { white-space: nowrap; } .given p { font-size: 9pt; line-height: 1.3; }
 @page { size: A4; margin: 18mm; } @media print { body { margin: 0; max-width: none; padding: 0; } }
 """
 ANKI_DECK, ANKI_MODEL = "Planning large training runs", "Planning large training runs: question"
@@ -48,9 +53,9 @@ def exam_questions(seed: int, n: int, minutes: float, topics: Sequence[str] | No
         left = [q for q in pool if q not in chosen and q.stem == stem] or [q for q in pool if q not in chosen]
         chosen.append(pick(left, "exam", seed, len(chosen)))
     needed = sum(q.minutes for q in chosen)
-    if needed > minutes:
+    if not needed <= minutes < math.inf:
         raise QuestionError(
-            f"{n} questions take about {needed:g} minutes, {minutes:g} are given: ask fewer or give more time"
+            f"{n} questions take about {needed:g} minutes, {minutes:g} are given: ask fewer or give a number above that"
         )
     return [instance(q, seed) for q in sorted(chosen, key=lambda q: (q.difficulty, q.id))]
 
@@ -62,7 +67,7 @@ def exam_html(seed: int, asked: Sequence[Instance], minutes: float, key: bool) -
     for one in asked:
         if key:
             steps = "".join(f"<li><strong>{name}.</strong> {prose(text)}</li>" for name, text in one.steps)
-            traps = "; ".join(f"{in_unit(v, one.question.unit)} is {t.name}" for t, v in one.traps)
+            traps = "; ".join(f"{in_unit(v, one.question.unit)} ({t.name})" for t, v in one.traps)
             extra = f"<p><small>Wrong answers: {prose(traps)}.</small></p>" if traps else ""
             rows.append(
                 f"<li class='key'><p>{prose(one.prompt)}</p><p><strong>{prose(one.answer_text)}</strong></p>"
@@ -75,12 +80,19 @@ def exam_html(seed: int, asked: Sequence[Instance], minutes: float, key: bool) -
             room = f"<ol type='a'>{options}</ol>" if options else "<div class='room'></div>"
             rows.append(f"<li><p>{prose(one.prompt)}{wanted}</p>{room}</li>")
     meta = "" if key else f"<p class='meta'>{len(asked)} questions, {minutes:g} minutes. Name: ____________________</p>"
+    sheet = "" if key else figures_html(asked)
     return (
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
         f"<style>{STYLE}</style></head>"
-        f"<body><h1>{title}: planning large training runs</h1>{meta}"
+        f"<body><h1>{title}: planning large training runs</h1>{meta}{sheet}"
         f"<ol class='sheet'>{''.join(rows)}</ol></body></html>\n"
     )
+
+
+def figures_html(asked: Sequence[Instance]) -> str:
+    """The figures of the catalogue that the questions build on; empty when their prompts say everything."""
+    found = "".join(table.html() for table in given.tables(asked))
+    return f"<section class='given'>{found}<p><small>{escape(given.NOTE)}</small></p></section>" if found else ""
 
 
 def browser() -> str | None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scaling_lib import answers, bank, claims, quiz
-from scaling_lib.questions import Question, ambiguous, in_unit, instance, parameters, unit_of
+from scaling_lib import answers, bank, claims, given, quiz
+from scaling_lib.hardware import Chip, Cluster, chip, cluster
+from scaling_lib.model import TransformerConfig, model
+from scaling_lib.questions import NEEDS, Question, ambiguous, in_unit, instance, parameters, unit_of
 
 SEEDS = range(200)
 BANK = list(bank.questions().values())
@@ -165,3 +170,67 @@ def test_the_bank_needs_only_the_standard_library() -> None:
     for path in Path(bank.folder()).glob("*.py"):
         imports = re.findall(r"^(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(imports) <= {"__future__", "typing", "dataclasses", "scaling_lib"}, path.name
+
+
+def scaled(group: str, factor: float) -> dict[str, Any]:
+    """`cluster`, `chip` and `model` of a catalogue in which one figure is another one."""
+
+    def chip_(c: Chip) -> Chip:
+        figures: dict[str, Any] = {
+            "peak": {"peak": {**c.peak, "bf16": c.peak["bf16"] * factor}},
+            "fp8": {"peak": {**c.peak, "fp8": c.peak.get("fp8", 1) * factor}},
+            "hbm": {"hbm": c.hbm * factor},
+            "hbm_bandwidth": {"hbm_bandwidth": c.hbm_bandwidth * factor},
+        }
+        return replace(c, **figures.get(group, {}))
+
+    def cluster_(c: Cluster) -> Cluster:
+        wider = group == "network"
+        levels = tuple(replace(level, egress=level.egress * factor) if wider else level for level in c.levels)
+        return replace(c, chip=chip_(c.chip), levels=levels)
+
+    def model_(m: TransformerConfig) -> TransformerConfig:
+        changed = {"params": ("vocab_size",), "shape": ("n_layers", "d_model", "d_ff")}.get(group, ())
+        return replace(m, **{name: getattr(m, name) * 2 for name in changed})
+
+    return {
+        "cluster": lambda name: cluster_(cluster(name)),
+        "chip": lambda name: chip_(chip(name)),
+        "model": lambda name: model_(model(name)),
+    }
+
+
+# these state a figure of their own making: a layer's parameters, an effective width, a peak that is the answer
+OWN = {"memory.gathered_layer": "shape", "tp.max_degree_full": "shape", "scaling.audit_v5p": "peak"}
+GIVEN = [q for q in BANK if q.derive and q.answer and q.kind != "estimate"]
+
+
+@pytest.mark.parametrize("question", GIVEN, ids=lambda q: q.id)
+def test_what_an_answer_builds_on_is_said_or_given(question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that moves with a figure of the catalogue has it in its prompt or among the figures given."""
+    asked, values = instance(question), parameters(question, None)
+    derive: Any = question.derive
+    for group in NEEDS if "params" not in question.needs else [n for n in NEEDS if n != "shape"]:
+        with monkeypatch.context() as patch:
+            for name, function in scaled(group, 1.37).items():
+                if name in derive.__globals__:
+                    patch.setitem(derive.__globals__, name, function)
+            moved = {**values, **derive(SimpleNamespace(**values))}[question.answer] != asked.answer
+        if moved and group not in question.needs and OWN.get(question.id) != group:
+            columns = MODEL if group in ("params", "shape") else [c for need, c, _ in given.MACHINES if need == group]
+            known = [row[c] for row in given.rows(asked, NEEDS).values() for c in columns if c in row]
+            assert any(text in asked.prompt for text in known), f"builds on {group}: state it, or add it to needs"
+
+
+MODEL = [column for _, column, _ in given.MODELS]
+
+
+@pytest.mark.parametrize("question", [q for q in BANK if q.needs], ids=lambda q: q.id)
+def test_figures_needed_are_found(question: Question) -> None:
+    """A question that needs figures names where they stand, under every seed."""
+    for seed in (None, 1, 2, 3):
+        asked = instance(question, seed)
+        found = given.rows(asked, question.needs).values()
+        for need in question.needs:
+            columns = [column for name, column, _ in (*given.MACHINES, *given.MODELS) if name == need]
+            assert any(row.get(column) for row in found for column in columns), need

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import zipfile
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scaling_lib import bank, cheatsheet, dp, mock, quiz, sheets
+from scaling_lib import bank, cheatsheet, dp, given, mock, quiz, sheets
 from scaling_lib.__main__ import main
 from scaling_lib.hardware import cluster
 from scaling_lib.questions import QuestionError, instance
+from scaling_lib.quiz_html import prose
 from scaling_lib.units import show
 
 ROOT = Path(__file__).parents[1]
@@ -36,14 +38,60 @@ def test_the_key_has_every_answer_and_the_exam_none() -> None:
     exam, key = sheets.exam_html(3, asked, 60, False), sheets.exam_html(3, asked, 60, True)
     for one in asked:
         if one.question.numeric:
-            assert f"<strong>{sheets.prose(one.answer_text)}</strong>" in key
+            assert f"<strong>{prose(one.answer_text)}</strong>" in key
             assert f"Answer: {one.answer_text}" not in exam
     assert exam.count("<li><p>") == key.count("<li class='key'>") == 8
+
+
+def test_an_exam_prints_the_figures_that_its_questions_need() -> None:
+    """On paper there is no catalogue: machines and models of the drawn questions, and no others."""
+    asked = sheets.exam_questions(7, 10, 60)
+    needing = [one for one in asked if one.question.needs]
+    exam = sheets.exam_html(7, asked, 60, False)
+    for one in needing:
+        for title, row in given.rows(one, one.question.needs).items():
+            assert f"<th scope='row'>{title}</th>" in exam
+            for need, column, _ in (*given.MACHINES, *given.MODELS):
+                if need in one.question.needs and column in row:
+                    assert f"<td>{row[column]}</td>" in exam, (title, column)
+    assert "Peaks are dense. Bandwidth is egress" in exam
+    named = {title for one in needing for title in given.rows(one, one.question.needs)}
+    assert exam.count("<th scope='row'>") == len(named)
+    plain = [one for one in asked if not one.question.needs]
+    assert "Figures given" not in sheets.exam_html(7, plain, 60, False)
+    assert "Figures given" not in sheets.exam_html(7, asked, 60, True), "the key has the numbers put in"
+
+
+def test_a_figure_that_is_asked_for_is_not_given() -> None:
+    asked = [instance(bank.question(name)) for name in ("budget.params", "budget.train_flops")]
+    (models,) = given.tables(asked)
+    assert models.rows == (("Llama 3 70B", "asked below"),)
+    assert given.tables(asked[1:])[0].rows == (("Llama 3 70B", "70.55 billion parameters"),)
+
+
+def test_figures_are_given_where_a_prompt_lacks_them() -> None:
+    line = (
+        "DGX H100 with InfiniBand NDR, 8 x 400 Gb/s a node: dense bf16 peak 989 TFLOP/s, egress of a chip inside the "
+        "domain 450 GB/s, to other domains 50 GB/s, domain 8 chips."
+    )
+    asked = quiz.ask("dp.critical_tokens")
+    assert repr(asked).endswith(f"\n  Given: {line}")
+    assert f"<details><summary>Figures given</summary><ul><li>{line}</li></ul></details>" in asked._repr_html_()
+    assert "Given" not in repr(quiz.Asked(asked.instance, sheet=False))
+    assert given.lines(instance(bank.question("hybrid.threshold"))) == [
+        "TPU v5p pods of 8960, joined by the data-centre network: dense bf16 peak 459 TFLOP/s, egress of a chip inside "
+        "the domain 180 GB/s an axis, to other domains 6.25 GB/s, domain 16 x 20 x 28 torus."
+    ]
+    assert given.lines(instance(bank.question("budget.params"))) == []
+    assert "Given" not in repr(quiz.ask("budget.params"))
 
 
 def test_an_exam_that_cannot_be_made_is_refused() -> None:
     with pytest.raises(QuestionError, match="minutes"):
         sheets.exam_questions(1, 10, 5)
+    for minutes in (math.nan, math.inf):
+        with pytest.raises(QuestionError, match="minutes"):
+            sheets.exam_questions(1, 2, minutes)
     with pytest.raises(QuestionError, match="pool"):
         sheets.exam_questions(1, 10_000, 1e6)
     with pytest.raises(QuestionError, match="no chapter"):
@@ -248,3 +296,19 @@ def test_drill_and_sheet_run_from_the_command_line(
     assert main(["drill", "dpp", "--new"]) == 2
     assert main(["sheet", "--seed", "1", "-n", "2", "--minutes", "30", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "exam-1-key.html").exists()
+
+
+def test_where_there_is_no_terminal_practice_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(_: str) -> str:
+        raise RuntimeError("input(): lost sys.stdin")
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("builtins.input", closed)
+    assert main(["drill", "dp", "--minutes", "3"]) == 0
+    assert "takes it up again" in capsys.readouterr().out
+    assert main(["mock", "--seed", "1", "--out", str(tmp_path / "none" / "debrief.md")]) == 2
+    assert "[0:00 of 45 min]" not in capsys.readouterr().out, "a debrief that cannot be written is known at once"
+    assert main(["mock", "--seed", "1", "--out", str(tmp_path / "debrief.md")]) == 0
+    assert (tmp_path / "debrief.md").read_text(encoding="utf-8").startswith("# Mock interview 1")

@@ -67,6 +67,14 @@ from tests.conftest import number
         ("989 TFLOP/s", 989e12, "FLOP/second"),
         ("7.5x", 7.5, ""),
         (".5 GB", 5e8, "byte"),
+        ("20.7 Days", 20.7 * DAY, "second"),
+        ("3 WEEKS", 21 * DAY, "second"),
+        ("2 Hours", 7200, "second"),
+        ("4.46M H100 hours", 4.46e6 * 3600, "second"),
+        ("5 MI300X days", 5 * DAY, "second"),
+        ("2 GPU-years", 730.5 * DAY, "second"),
+        ("1129 GBytes", 1.129e12, "byte"),
+        ("2 GiBytes", 2 * 2**30, "byte"),
     ],
 )
 def test_what_people_type_is_read(text: str, value: float, dimension: str) -> None:
@@ -80,6 +88,12 @@ def test_what_people_type_is_read(text: str, value: float, dimension: str) -> No
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(UnitError):
+        answers.read(text)
+
+
+@pytest.mark.parametrize("text", ["3,5 GB", "20,7 days", "1129,5", "$3,5", "-0,4"])
+def test_a_decimal_comma_is_named(text: str) -> None:
+    with pytest.raises(UnitError, match=r"a comma parts thousands, a decimal takes a point: write e\.g\. '20\.7 days'"):
         answers.read(text)
 
 
@@ -246,7 +260,7 @@ def test_ask_shows_steps_of_a_faded_example_and_hides_the_rest() -> None:
     assert "Count bytes" in before
     assert "Solve for the knob.</strong>" not in before
     assert "Solve for the knob.</strong>" in after
-    assert page.count("<details>") == page.count("</details>") == 4
+    assert page.count("<details>") == page.count("</details>") == 5  # figures, three hints, the other steps
     with pytest.raises(QuestionError, match="steps"):
         quiz.ask("dp.critical_batch", shown=9)
 
@@ -296,6 +310,7 @@ def test_seeds_are_the_same_everywhere() -> None:
         ({"kind": "explain", "rubric": (Point("a", ("a",)),)}, "30 s"),
         ({"kind": "code"}, "reference"),
         ({"difficulty": 6}, "difficulty"),
+        ({"needs": ("peek",)}, "needs"),
     ],
 )
 def test_an_incomplete_question_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -487,6 +502,15 @@ def test_a_drill_takes_hints_wrong_and_right_answers(tmp_path: Path) -> None:
     progress, _ = leitner.load(path)
     assert len(progress.cards) == 3
     assert progress.session is None
+
+
+def test_a_drill_shows_the_figures_given_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    _, said = talk(path, ["g", "q"], names=["dp"], minutes=3)
+    assert said.count("dense bf16 peak") == 1
+    leitner.save(path, leitner.Progress(session=leitner.Session((("pp.bubble", 1),), 90.0)))
+    _, said = talk(path, ["g", "q"])
+    assert "The prompt says all that is needed." in said
 
 
 def test_a_drill_is_left_and_taken_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ ESTIMATES = [
     ('50 GB (40 GB to 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
     ('50000 MB (40 GB - 60 GB)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
     ('0.05 TB (0.04 .. 0.06)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50 (40-60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
+    ('50 GB ± 5', 'unit', '', 0.0, "cannot read the interval in '50 GB ± 5': write e.g. '20 days (10 to 40)'"),
+    ('50 +/- 5', 'unit', '', 0.0, "cannot read the interval in '50 +/- 5': write e.g. '20 days (10 to 40)'"),
+    ('50 [5]', 'unit', '', 0.0, "cannot read the interval in '50 [5]': write e.g. '20 days (10 to 40)'"),
     ('50 (60 to 70)', 'unit', '', 0.0, "interval '50 (60 to 70)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('50 (10 to 40)', 'unit', '', 0.0, "interval '50 (10 to 40)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('9 (8 to 60)', 'ratio', '', 0.2553, 'Far off: 50 GB; you were off by a factor of 5.6. Your interval holds it.'),
@@ -362,7 +367,13 @@ def test_percentages_are_taken_either_way() -> None:
     assert answers.number(instance(share), 0.4) == 0.4
     assert answers.number(instance(share), "0.404") == 0.404
     assert answers.number(instance(share), 40) == pytest.approx(0.4)
-    assert answers.number(instance(share), 0.5) == 0.005
+    assert answers.number(instance(share), 0.12) == 0.12
+    assert answers.number(instance(share), -0.12) == -0.12
+    assert answers.number(instance(share), 1) == 0.01
+    tiny = number(unit="%", derive=lambda p: {"bytes": 0.004, "half": 0.002})
+    assert answers.number(instance(tiny), 0.4) == pytest.approx(0.004), "below one percent a bare number is percent"
+    edge = number(unit="%", derive=lambda p: {"bytes": 0.01, "half": 0.005})
+    assert answers.number(instance(edge), 0.01) == 0.01
     assert answers.percent(1.0421) == "4.2% too large"
     assert answers.percent(0.958) == "4.2% too small"
 
@@ -454,7 +465,7 @@ def test_a_lock_that_stays_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lock = tmp_path / "progress.json.lock"
     lock.touch()
     monkeypatch.setattr(leitner, "_LOCK_SECONDS", 0.1)
-    monkeypatch.setattr(leitner.time, "time", lambda: lock.stat().st_mtime)
+    monkeypatch.setattr(time, "time", lambda: lock.stat().st_mtime)
     with pytest.raises(leitner.ProgressError) as caught:
         leitner.record(path, "dp.one", True, 1.0)
     assert str(caught.value) == f"another session holds {lock}; close it, or delete that file"

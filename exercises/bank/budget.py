@@ -45,7 +45,7 @@ def _run(p: Any) -> dict[str, Any]:
 
 def _money(p: Any) -> dict[str, Any]:
     price = budget.price(p.price)
-    c = cluster("dgx-h100")
+    c = cluster(p.cluster)
     n = n_params(model(p.model))
     flops = budget.train_flops(n, p.tokens)
     chip_time = budget.chip_seconds(flops, c.chip.flops("bf16"), p.mfu)
@@ -225,7 +225,7 @@ QUESTIONS = (
         "numeric",
         "How many FLOPs does it take to train {model:model} on {tokens:Ttoken}, by the rule of six?",
         (
-            "Two FLOPs forward and four backward for each parameter and token.",
+            "What does one parameter cost for one token, forward and backward?",
             "6 N T.",
             "N = {params:Gparam}, T = {tokens:Ttoken}.",
         ),
@@ -247,6 +247,7 @@ QUESTIONS = (
         minutes=1,
         tags=("flops", "whiteboard"),
         book="budget.train_flops(n_params(llama), TOKENS)",
+        needs=("params",),
     ),
     Question(
         "budget.train_flops_moe",
@@ -310,13 +311,14 @@ QUESTIONS = (
         steps={
             "flops": "6 N T = {flops:FLOP}.",
             "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.",
-            "knob": "Divide: {seconds:s}.",
+            "knob": "Divide; a day has 86,400 s.",
         },
         follow_ups=("Is {mfu:%} within reach at this batch and size?", "What do failures add?"),
         difficulty=1,
         importance=5,
         tags=("time", "whiteboard"),
         book="budget.seconds(budget.train_flops(n_params(llama), TOKENS), 8960, h100_peak, ARTICLE_MFU)",
+        needs=("peak", "params"),
     ),
     Question(
         "budget.chip_hours",
@@ -353,17 +355,24 @@ QUESTIONS = (
         minutes=2,
         tags=("time", "money"),
         book="budget.chip_seconds(budget.train_flops(n_params(llama), TOKENS), h100_peak, ARTICLE_MFU)",
+        needs=("peak", "params"),
     ),
     Question(
         "budget.cost",
         "numeric",
         "{model:model} on {tokens:Ttoken} with H100s at {mfu:%} MFU, at {rate:USD/s} a GPU ({terms}). What does the compute cost?",
         (
-            "GPU-hours times price.",
+            "What is paid for, and how much of it does the run take?",
             "6 N T / (C x MFU) x price.",
             "{chip_time:GPU*h} at {rate:USD/s}.",
         ),
-        canonical={"model": "llama-3-70b", "tokens": 15e12, "mfu": 0.4, "price": "article-cloud"},
+        canonical={
+            "model": "llama-3-70b",
+            "cluster": "dgx-h100",
+            "tokens": 15e12,
+            "mfu": 0.4,
+            "price": "article-cloud",
+        },
         draw={"case": CASES, "mfu": (0.35, 0.4, 0.45), "price": H100_PRICES},
         derive=_money,
         answer="usd",
@@ -382,6 +391,7 @@ QUESTIONS = (
         importance=4,
         tags=("money",),
         book="budget.cost(budget.chip_seconds(budget.train_flops(n_params(llama), TOKENS), h100_peak, ARTICLE_MFU), budget.price('article-cloud').rate)",
+        needs=("peak", "params"),
     ),
     Question(
         "budget.mfu_reported",
@@ -412,6 +422,7 @@ QUESTIONS = (
         importance=5,
         tags=("mfu", "reported"),
         book="budget.mfu(budget.train_flops(n_params(llama), TOKENS), meta_hours.chip_seconds, h100_peak)",
+        needs=("peak", "params"),
     ),
     Question(
         "budget.chips_for",
@@ -442,12 +453,13 @@ QUESTIONS = (
         steps={
             "flops": "{flops:FLOP}.",
             "rates": "One chip in {days} days: {peak:FLOP/s} x {mfu:%} x {days} x 86400 s.",
-            "knob": "Divide, round up to whole nodes.",
+            "knob": "Divide; one takes whole nodes, so a little more.",
         },
         follow_ups=("Is the batch large enough for that many chips?",),
         importance=5,
         tags=("time",),
         book="budget.chips_for(budget.train_flops(n_params(llama), TOKENS), 30 * units.DAY, h100_peak, ARTICLE_MFU)",
+        needs=("peak", "params"),
     ),
     Question(
         "budget.small_run",
@@ -476,14 +488,19 @@ QUESTIONS = (
             ),
             Trap("the full peak", "seconds_full", "only {mfu:%} of the peak arrives."),
         ),
-        steps={"flops": "{flops:FLOP}.", "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.", "knob": "Divide; {seconds:s}."},
+        steps={
+            "flops": "{flops:FLOP}.",
+            "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.",
+            "knob": "Divide; an hour has 3600 s.",
+        },
         minutes=2,
         tags=("time", "small"),
+        needs=("peak", "params"),
     ),
     Question(
         "budget.mtbf",
         "numeric",
-        "A fleet fails {rate_year} times per chip and year (counted in the run {fleet}). How many hours pass on average "
+        "In a fleet, a chip fails {rate_year} times a year (counted in the run of {fleet:model}). How many hours pass on average "
         "between failures of a job on {chips} chips?",
         (
             "Any chip that fails stops the job.",
@@ -501,7 +518,7 @@ QUESTIONS = (
         ),
         steps={
             "rates": "{rate_day} per chip and day x {chips} chips = {fails_day} failures a day.",
-            "knob": "Invert: {mtbf:s}.",
+            "knob": "The time between failures is the inverse of their rate.",
         },
         importance=4,
         tags=("failures",),
@@ -560,7 +577,7 @@ QUESTIONS = (
         tolerance=0.01,
         steps={
             "rates": "Saving {save} s every {tau:s}; half of {tau:s} lost and {restart_s:s} to restart every {mtbf:s}.",
-            "knob": "Multiply out.",
+            "knob": "Take the three shares from 1; Daly's complete model gives this a little more exactly.",
         },
         difficulty=4,
         tags=("failures",),
@@ -569,7 +586,7 @@ QUESTIONS = (
     Question(
         "budget.spares",
         "numeric",
-        "{chips} chips fail {rate_year} times per chip and year and take {repair} h to repair. How many are under repair at a "
+        "Each of {chips} chips fails {rate_year} times a year and takes {repair} h to repair. How many are under repair at a "
         "time, on average?",
         (
             "Little's law.",
@@ -664,6 +681,7 @@ QUESTIONS = (
         steps={"flops": "Attention 6 L S H h a token, matmuls {matmul:FLOP}.", "knob": "Attention over the sum."},
         difficulty=3,
         tags=("flops", "long-context"),
+        needs=("shape",),
     ),
     Question(
         "budget.chips_for_state",
@@ -671,11 +689,11 @@ QUESTIONS = (
         "How many chips of {cluster:gpu} just hold the training state of {model:model} ({title}), everything sharded, activations "
         "left out? Give the bare ratio; one rounds up.",
         (
-            "Total bytes over bytes of a chip.",
+            "How many bytes are resident for each parameter?",
             "N x {each} B / HBM.",
             "N = {params:Gparam}, HBM = {hbm:B}.",
         ),
-        canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "recipe": "bf16"},
+        canonical={"model": "deepseek-v3", "cluster": "dgx-h200", "recipe": "bf16"},
         draw={
             "model": ("llama-2-13b", "llama-3-70b", "llama-3-405b", "mixtral-8x7b", "deepseek-v3"),
             "cluster": ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "mi300x-8", "tpu-v5p"),
@@ -691,7 +709,8 @@ QUESTIONS = (
         ),
         steps={"bytes": "{params:Gparam} x {each} B.", "compare": "{hbm:B} a chip.", "knob": "Divide."},
         tags=("memory",),
-        book="n_params(llama) * recipe('bf16').total / h100.chip.hbm",
+        book="n_params(model('deepseek-v3')) * recipe('bf16').total / chip('h200').hbm",
+        needs=("hbm", "params"),
     ),
     Question(
         "budget.convention",
@@ -747,6 +766,8 @@ QUESTIONS = (
         minutes=5,
         tags=("claim", "mfu"),
         claim="mfu-cap-h100",
+        canonical={"model": "llama-3-70b", "cluster": "dgx-h100"},
+        needs=("peak", "network", "params"),
     ),
     Question(
         "budget.audit_54_days",
@@ -754,7 +775,7 @@ QUESTIONS = (
         "Audit. A text says that Llama 3 70B took {said:day} on 16 thousand H100, of which {effective:day} were effective. The model "
         "card reports {hours:GPU*h}. How many days are that on 16384 GPUs?",
         (
-            "Hours over GPUs.",
+            "How many GPUs shared the hours?",
             "GPU-hours / 16384 / 24.",
             "{hours:GPU*h}.",
         ),
@@ -873,6 +894,8 @@ QUESTIONS = (
         difficulty=4,
         tags=("claim", "memory"),
         claim="min-gpus",
+        canonical={"model": "llama-3-70b"},
+        needs=("params", "shape"),
     ),
     Question(
         "budget.audit_ten_years",
@@ -891,13 +914,15 @@ QUESTIONS = (
         tags=("claim", "time"),
         claim="ten-years",
         book="budget.seconds(budget.train_flops(n_params(llama), TOKENS), 117, h100_peak, ARTICLE_MFU)",
+        canonical={"model": "llama-3-70b", "chip": "h100-sxm"},
+        needs=("peak", "params"),
     ),
     Question(
         "budget.audit_five_million",
         "audit",
         "Audit. A summary says '12 days, {said_usd:USD}, as Meta's data show' for 4.46 million GPU-hours, although its section on cost has "
         "2 USD a GPU-hour for rented GPUs. What does that price give?",
-        ("Hours times price.", "GPU-hours x price.", "4.46e6 x 2."),
+        ("Which of its two prices does the text ask for here?", "GPU-hours x price.", "4.46e6 x 2."),
         derive=lambda p: {
             "said_usd": float(claim("five-million").said) * 1e6,
             "ours": float(claim("five-million").ours or 0) * 1e6,
@@ -969,7 +994,13 @@ QUESTIONS = (
             "6 N T / (C x MFU) x price.",
             "N = {params:Gparam}, C = {peak:FLOP/s}.",
         ),
-        canonical={"model": "llama-3-405b", "tokens": 15.6e12, "mfu": 0.4, "price": "article-cloud"},
+        canonical={
+            "model": "llama-3-405b",
+            "cluster": "dgx-h100",
+            "tokens": 15.6e12,
+            "mfu": 0.4,
+            "price": "article-cloud",
+        },
         draw={"case": CASES, "mfu": (0.35, 0.4), "price": H100_PRICES},
         derive=_money,
         answer="usd",

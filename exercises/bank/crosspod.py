@@ -113,7 +113,7 @@ QUESTIONS = (
     Question(
         "crosspod.tokens_per_pod",
         "numeric",
-        "Data parallelism between pods of {cluster:cluster} ({size} chips each). How many tokens must each pod have per step so that "
+        "Data parallelism runs between pods of {size} chips ({cluster:cluster}). How many tokens must each pod have per step so that "
         "the gradient all-reduce between pods hides?",
         (
             "Both sides grow with the chips of a pod.",
@@ -140,13 +140,18 @@ QUESTIONS = (
         importance=5,
         tags=("threshold",),
         book="crosspod.critical_pod_tokens(peak_v5p, v5p.levels[-1].egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "crosspod.tokens_per_chip",
         "numeric",
-        "Data parallelism between pods of {cluster:cluster} ({size} chips each): how many tokens must each chip have per step so that the all-reduce "
+        "Data parallelism runs between pods of {size} chips ({cluster:cluster}). How many tokens must each chip have per step so that the all-reduce "
         "between pods hides?",
-        ("Divide.", "C/(W x chips of a pod).", "{need:token/pod} over {size}."),
+        (
+            "What does a whole pod need, and how many chips share it?",
+            "C/(W x chips of a pod).",
+            "{need:token/pod} over {size}.",
+        ),
         canonical=CANON,
         draw={"cluster": PODS},
         derive=_pod,
@@ -158,11 +163,12 @@ QUESTIONS = (
         minutes=1,
         tags=("threshold",),
         book="crosspod.critical_pod_tokens(peak_v5p, v5p.levels[-1].egress) / 8960",
+        needs=("peak", "network"),
     ),
     Question(
         "crosspod.with_pipeline",
         "numeric",
-        "A pipeline of {pp} stages spans pods of {cluster:cluster}. How many tokens per pod does the gradient all-reduce need to hide "
+        "A pipeline of {pp} stages spans pods ({cluster:cluster}), a stage in each. How many tokens per pod does the gradient all-reduce need to hide "
         "then?",
         (
             "How many layers does a chip hold now?",
@@ -187,11 +193,12 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "pipeline"),
         book="crosspod.critical_pod_tokens(h100_peak, nic_egress, 16)",
+        needs=("peak", "network"),
     ),
     Question(
         "crosspod.pods_limit",
         "numeric",
-        "The global batch is {batch} tokens. Over how many pods of {cluster:cluster} can data parallelism spread before the outer "
+        "The global batch is {batch} tokens. Over how many pods of {size} chips ({cluster:cluster}) can data parallelism spread before the outer "
         "network limits it? (not rounded)",
         ("Each pod needs its share of the batch.", "B / (C/W).", "C/W = {need:token/pod}."),
         canonical=CANON,
@@ -205,11 +212,12 @@ QUESTIONS = (
         minutes=2,
         tags=("batch",),
         book="16777216 / crosspod.critical_pod_tokens(peak_v5p, v5p.levels[-1].egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "crosspod.cap",
         "numeric",
-        "{batch} tokens over {pods} pods of {cluster:cluster}, data parallel between pods. What share of the peak can the outer network "
+        "{batch} tokens over {pods} pods of {size} chips ({cluster:cluster}), data parallel between pods. What share of the peak can the outer network "
         "sustain at most?",
         (
             "Which pass waits, and how much longer does it take below the threshold?",
@@ -236,6 +244,7 @@ QUESTIONS = (
         },
         tags=("mfu",),
         book="3 / (1 + 2 * crosspod.critical_pod_tokens(h100_peak, nic_egress) / (16777216 / 2048))",
+        needs=("peak", "network"),
     ),
     Question(
         "crosspod.bigger_pod",
@@ -263,7 +272,7 @@ QUESTIONS = (
         "audit",
         "Audit. 'Across nodes about 2500 tokens per H100 are needed, which is easily reached.' The next page trains 16e6 tokens a step on "
         "16384 GPUs. How many tokens per GPU are there?",
-        ("Divide.", "B/N.", "16e6/16384."),
+        ("How many tokens fall on one GPU?", "B/N.", "16e6/16384."),
         derive=lambda p: {
             "ours": float(claim("easy-to-reach").ours or 0),
             "needed": 2500.0,
@@ -387,9 +396,9 @@ QUESTIONS = (
     Question(
         "crosspod.estimate_pods",
         "estimate",
-        "Without paper: tokens per pod needed on {cluster:machine} with {outer:B/s} of outer egress a chip and {peak:FLOP/s}? Add a 90% "
+        "Without paper: how many tokens per pod hide the all-reduce between pods ({cluster:machine}) with {outer:B/s} of outer egress a chip and {peak:FLOP/s}? Add a 90% "
         "interval.",
-        ("One ratio.", "C/W.", "{peak:FLOP/s} over {outer:B/s}."),
+        ("Which letters are left once the chips of a pod cancel?", "C/W.", "{peak:FLOP/s} over {outer:B/s}."),
         canonical=CANON,
         draw={"cluster": PODS},
         derive=_pod,
@@ -446,6 +455,7 @@ QUESTIONS = (
         importance=4,
         tags=("comms",),
         book="2 * 2 * n_params(llama) / (72 * cluster('gb200-nvl72').levels[-1].egress)",
+        needs=("network",),
     ),
     Question(
         "crosspod.two_sites",
@@ -464,7 +474,11 @@ QUESTIONS = (
         unit="s",
         traps=(
             Trap("bits for bytes", "bits", "{gbits} Gb/s are an eighth of that in GB/s."),
-            Trap("the limit of many", "ring", "among n an all-reduce sends 2(n-1)/n of the gradients: for two sites once, not twice."),
+            Trap(
+                "the limit of many",
+                "ring",
+                "among n an all-reduce sends 2(n-1)/n of the gradients: for two sites once, not twice.",
+            ),
             Trap("fp32, sent twice", "fp32", "bf16 gradients have 2 bytes, and two sites exchange them once."),
         ),
         steps={
@@ -478,7 +492,7 @@ QUESTIONS = (
     Question(
         "crosspod.moe_tokens",
         "numeric",
-        "{model:model}: {params:Gparam}, {active:Gparam} active a token. Data parallelism between pods of {cluster:cluster}, every pod with all experts. "
+        "{model:model}: {params:Gparam}, {active:Gparam} active a token. Data parallelism runs between pods ({cluster:cluster}), every pod with all experts. "
         "How many tokens per pod hide the gradient all-reduce?",
         (
             "FLOPs count what a token passes, gradients what exists.",
@@ -494,7 +508,11 @@ QUESTIONS = (
         answer="need",
         unit="token/pod",
         traps=(
-            Trap("as if dense", "dense", "all {params:Gparam} have gradients, but a token pays FLOPs for {active:Gparam} alone."),
+            Trap(
+                "as if dense",
+                "dense",
+                "all {params:Gparam} have gradients, but a token pays FLOPs for {active:Gparam} alone.",
+            ),
             Trap("the wrong way round", "upside", "few FLOPs a gradient raise the threshold."),
         ),
         steps={
@@ -506,5 +524,6 @@ QUESTIONS = (
         difficulty=4,
         importance=4,
         tags=("moe", "threshold"),
+        needs=("peak", "network"),
     ),
 )

@@ -136,13 +136,18 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "pipeline"),
         book="fsdp.critical_tokens(h100_peak, node_egress) / 8",
+        needs=("peak", "network"),
     ),
     Question(
         "decide.pp_needed",
         "numeric",
         "{batch} tokens on {chips} GPUs of {cluster:cluster}, data parallel across nodes otherwise. Which PP makes the tokens per GPU just "
-        "enough? (bare ratio, not rounded)",
-        ("Threshold over what you have.", "PP = (C/W_node)/(B/N).", "{flat:token/chip} over {have:token/chip}."),
+        "enough? (many-node limit, not rounded)",
+        (
+            "How many tokens does a GPU have, and how many would it need?",
+            "PP = (C/W_node)/(B/N).",
+            "{flat:token/chip} over {have:token/chip}.",
+        ),
         canonical=PLAN,
         draw=PLAN_DRAW,
         derive=_piped,
@@ -159,13 +164,18 @@ QUESTIONS = (
         importance=5,
         tags=("pipeline", "batch"),
         book="fsdp.critical_tokens(h100_peak, node_egress) / (4194304 / 8960)",
+        needs=("peak", "network"),
     ),
     Question(
         "decide.smallest_pp",
         "numeric",
         "{batch} tokens on {chips} GPUs of {cluster:machine}, {model:model} ({layers} layers). Smallest PP that divides the layers and makes "
         "{have:token/chip} enough (many-node limit)?",
-        ("Round up to a divisor.", "least d of L with C/(W_node d) <= B/N.", "ratio {needed}."),
+        (
+            "How many stages at least, and which numbers of stages are possible?",
+            "least d of L with C/(W_node d) <= B/N.",
+            "ratio {needed}.",
+        ),
         canonical=PLAN,
         draw=PLAN_DRAW,
         derive=_piped,
@@ -176,6 +186,7 @@ QUESTIONS = (
         difficulty=3,
         tags=("pipeline",),
         book="decide.smallest_pp(with_plan(article_job, dp=1120, tp=8))",
+        needs=("peak", "network"),
     ),
     Question(
         "decide.microbatches",
@@ -271,6 +282,8 @@ QUESTIONS = (
         tags=("claim", "threshold"),
         claim="hybrid-threshold-h100",
         book="fsdp.critical_tokens(h100_peak, node_egress)",
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "decide.audit_no_pp",
@@ -367,13 +380,13 @@ QUESTIONS = (
     Question(
         "decide.estimate_pp",
         "estimate",
-        "Without paper: PP needed for {batch} tokens on {chips} GPUs of {cluster:machine}? Add a 90% interval.",
+        "Without paper: which PP do {batch} tokens a step on {chips} GPUs of {cluster:machine} ask for? Add a 90% interval.",
         (
-            "About 2500 tokens without (H100).",
+            "How many tokens would a GPU need without a pipeline, and how many has it?",
             "threshold over tokens per GPU.",
             "{flat:token/chip} over {have:token/chip}.",
         ),
-        canonical=PLAN,
+        canonical={**PLAN, "chips": 4096, "batch": 2097152},
         draw=PLAN_DRAW,
         derive=_piped,
         answer="needed",
@@ -416,12 +429,13 @@ QUESTIONS = (
         importance=5,
         tags=("batch", "pipeline", "whiteboard"),
         book="4194304 * 4 / fsdp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "decide.experts_per_chip",
         "numeric",
-        "{model:model} ({experts} routed experts a layer) on {chips} GPUs: PP {pp} and expert parallelism {ep} inside each stage, as published for "
-        "this kind of model. How many routed experts of a layer does a GPU hold?",
+        "{model:model} ({experts} routed experts a layer) on {chips} GPUs: PP {pp} and expert parallelism {ep} inside each stage. "
+        "How many routed experts of a layer does a GPU hold?",
         ("Which degree cuts a layer's experts?", "E/EP.", "{experts} over {ep}."),
         canonical={"model": "deepseek-v3", "chips": 2048, "pp": 16, "ep": 64},
         draw={
@@ -435,9 +449,19 @@ QUESTIONS = (
         unit="expert",
         tolerance=0.001,
         traps=(
-            Trap("cut by the pipeline too", "every_stage", "a stage has its own layers, and their experts whole among its {ep} ranks."),
-            Trap("cut over the whole stage", "over_dp", "the {stage} GPUs of a stage are {groups} groups of {ep}, each with all experts."),
-            Trap("the experts a token uses", "used", "a token visits that many; a GPU holds its share of all {experts}."),
+            Trap(
+                "cut by the pipeline too",
+                "every_stage",
+                "a stage has its own layers, and their experts whole among its {ep} ranks.",
+            ),
+            Trap(
+                "cut over the whole stage",
+                "over_dp",
+                "the {stage} GPUs of a stage are {groups} groups of {ep}, each with all experts.",
+            ),
+            Trap(
+                "the experts a token uses", "used", "a token visits that many; a GPU holds its share of all {experts}."
+            ),
         ),
         steps={"bytes": "A stage has {stage} GPUs: {groups} groups of {ep}.", "knob": "{experts} / {ep}."},
         follow_ups=("Which collective does expert parallelism add, and how often?",),
@@ -459,7 +483,9 @@ QUESTIONS = (
             Option("fsdp", "FSDP over the 8 GPUs, with recomputation if the activations ask for it"),
             Option("dp", "Plain data parallelism", "128 GB of state do not fit one GPU of 80 GB."),
             Option("pp", "A pipeline of 8 stages", "It fits, but idles, and there is no slow network here to spare."),
-            Option("tp", "TP 8", "It fits, but pays collectives in every layer for no need: the tokens suffice for FSDP."),
+            Option(
+                "tp", "TP 8", "It fits, but pays collectives in every layer for no need: the tokens suffice for FSDP."
+            ),
         ),
         steps={
             "bytes": "16 x 8.03e9 = 128 GB, 16 GB a GPU when sharded.",
@@ -470,6 +496,8 @@ QUESTIONS = (
         importance=4,
         minutes=2,
         tags=("small", "flow"),
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "decide.code_pp",

@@ -237,6 +237,7 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "gpu", "whiteboard"),
         book="dp.critical_tokens(h100_peak, nvlink_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.critical_tokens_nodes",
@@ -279,11 +280,12 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "gpu", "hierarchy"),
         book="dp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.critical_tokens_torus",
         "numeric",
-        "A full pod: {cluster:cluster}. The gradient all-reduce uses all {axes} torus axes at once. How many tokens per chip "
+        "A full pod of a torus ({cluster:machine}): the gradient all-reduce uses all {axes} torus axes at once. How many tokens per chip "
         "make pure data parallelism compute-bound in bf16?",
         (
             "Axes work in parallel.",
@@ -311,12 +313,13 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "tpu"),
         book="dp.critical_tokens(peak_v5p, v5p_axis, 3)",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.critical_batch",
         "numeric",
         "You get {chips} GPUs of {cluster:cluster} and want pure data parallelism to be compute-bound. What is the smallest "
-        "global batch, in tokens?",
+        "global batch, in tokens (many-node limit)?",
         (
             "First the tokens per GPU, then all GPUs.",
             "B = X C/W_node.",
@@ -343,12 +346,13 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "gpu", "batch"),
         book="1024 * dp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.max_chips",
         "numeric",
         "Your global batch is {batch} tokens and cannot grow. On {cluster:cluster}, up to how many GPUs can pure data "
-        "parallelism use before it becomes comms-bound across nodes?",
+        "parallelism use before it becomes comms-bound across nodes (many-node limit)?",
         (
             "Each GPU must keep enough tokens.",
             "X = B W_node / C.",
@@ -372,6 +376,7 @@ QUESTIONS = (
         },
         tags=("threshold", "gpu", "batch"),
         book="4194304 / dp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.backward_flops",
@@ -441,12 +446,13 @@ QUESTIONS = (
         },
         tags=("comms", "gpu"),
         book="dp.t_comms(llama.d_model, llama.d_ff, node_egress)",
+        needs=("network", "shape"),
     ),
     Question(
         "dp.mfu_cap",
         "numeric",
         "{batch} tokens a step over {chips} GPUs of {cluster:cluster}, data parallel across nodes. What share of the peak can "
-        "the run reach at most, if only the gradient all-reduce held it back?",
+        "the run reach at most, if only the gradient all-reduce held it back (many-node limit)?",
         (
             "Which pass waits for the network, and how much longer does it take below the threshold?",
             "Forward 1, backward 2 times (C/W_node)/(B/X): MFU cap = 3 / (1 + 2 (C/W_node)/(B/X)).",
@@ -479,12 +485,13 @@ QUESTIONS = (
         importance=5,
         tags=("mfu", "gpu"),
         book="3 / (1 + 2 * dp.critical_tokens(h100_peak, node_egress) / (4194304 / 8960))",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.max_params",
         "numeric",
         "Pure data parallelism keeps the whole training state on each chip. Recipe: {title} ({each} bytes a parameter). "
-        "What is the largest model one chip of {cluster:cluster} can hold, activations left out?",
+        "What is the largest model that one {cluster:gpu} can hold, activations left out?",
         (
             "What does one parameter cost in memory while training?",
             "parameters = HBM / bytes per parameter.",
@@ -509,6 +516,7 @@ QUESTIONS = (
         minutes=2,
         tags=("memory",),
         book="dp.max_params(h100.chip.hbm, recipe('bf16').total)",
+        needs=("hbm",),
     ),
     Question(
         "dp.small_group",
@@ -539,6 +547,7 @@ QUESTIONS = (
         difficulty=3,
         tags=("small", "gpu"),
         book="dp.critical_tokens(h100_peak, nvlink_egress) / 2",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.fp32_gradients",
@@ -573,12 +582,13 @@ QUESTIONS = (
         },
         difficulty=3,
         tags=("precision", "gpu"),
+        needs=("peak", "network"),
     ),
     Question(
         "dp.accumulation",
         "numeric",
         "A GPU of {cluster:cluster} fits a microbatch of {micro} tokens. With {chips} data-parallel GPUs, over how many "
-        "microbatches must gradients be accumulated so that one all-reduce a step hides?",
+        "microbatches must gradients be accumulated so that one all-reduce a step hides (many-node limit, not rounded)?",
         (
             "The all-reduce runs once a step, the compute once a microbatch.",
             "rounds = (C/W_node) / tokens a microbatch.",
@@ -607,6 +617,7 @@ QUESTIONS = (
         },
         tags=("small", "batch"),
         book="dp.critical_tokens(h100_peak, node_egress) / 512",
+        needs=("peak", "network"),
     ),
     Question(
         "dp.which_network",
@@ -650,6 +661,7 @@ QUESTIONS = (
             "compare": "{node:B/s} a node is slower than {inner:B/s} a GPU.",
         },
         tags=("hierarchy", "gpu"),
+        needs=("network",),
     ),
     Question(
         "dp.model_size",
@@ -706,7 +718,7 @@ QUESTIONS = (
     Question(
         "dp.audit_infiniband",
         "audit",
-        "Audit. A text asks {said} tokens per GPU when H100 gradients cross 400 Gb/s InfiniBand. A node has 8 GPUs and 8 "
+        "Audit. A text asks for {said} tokens per GPU when H100 gradients cross 400 Gb/s InfiniBand. A node has 8 GPUs and 8 "
         "cards. What is the threshold per GPU?",
         (
             "How many cards does a hierarchical all-reduce keep busy?",
@@ -726,11 +738,13 @@ QUESTIONS = (
         tags=("claim", "hierarchy"),
         claim="alpha-ib",
         book="dp.critical_tokens(h100_peak, node_egress)",
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "dp.audit_backward",
         "audit",
-        "Audit. A text writes: 'Backward FLOPs per layer and chip = 4BDF/X.' Two lines on it uses the right value. What is "
+        "Audit. A text writes: 'Backward FLOPs per layer and chip = 4BDF/X.' Two lines further it uses the right value. What is "
         "wrong?",
         (
             "Count the matmuls of the forward pass.",
@@ -761,10 +775,10 @@ QUESTIONS = (
     Question(
         "dp.audit_max_h100",
         "audit",
-        "Audit. A text keeps a ledger of 16 bytes a parameter for training in bf16 with fp32 Adam. A few lines on it says one "
+        "Audit. A text keeps a ledger of 16 bytes a parameter for training in bf16 with fp32 Adam. A few lines further it says one "
         "H100 can hold {said:Gparam} under pure data parallelism. What does its own ledger give?",
         (
-            "Divide the memory by the ledger.",
+            "What does one parameter cost by that ledger?",
             "HBM / 16 B.",
             "HBM = {hbm:B}.",
         ),
@@ -786,6 +800,8 @@ QUESTIONS = (
         tags=("claim", "memory"),
         claim="max-model-h100",
         book="dp.max_params(h100.chip.hbm, recipe('bf16').total)",
+        canonical={"chip": "h100-sxm"},
+        needs=("hbm",),
     ),
     Question(
         "dp.audit_max_v5p",
@@ -793,7 +809,7 @@ QUESTIONS = (
         "Audit. A text with a ledger of 16 bytes a parameter says that one TPU v5p holds {said:Gparam}, '96/10'. What does the "
         "ledger give?",
         (
-            "Divide the memory by the ledger.",
+            "What does one parameter cost by that ledger?",
             "HBM / 16 B.",
             "HBM = {hbm:B}.",
         ),
@@ -814,6 +830,8 @@ QUESTIONS = (
         tags=("claim", "memory"),
         claim="max-model-v5p",
         book="dp.max_params(v5p.chip.hbm, recipe('bf16').total)",
+        canonical={"chip": "tpu-v5p"},
+        needs=("hbm",),
     ),
     Question(
         "dp.explain_threshold",
@@ -873,7 +891,7 @@ QUESTIONS = (
         "Without paper: {model:model} on {tokens:Ttoken}, {chips} GPUs of {cluster:cluster} at 40% MFU. How many days? Give a "
         "90% interval too, e.g. '30 days (10 to 90)'.",
         (
-            "Six FLOPs per parameter and token.",
+            "How much work is it, and how fast is it done?",
             "6 N T / (chips x C x MFU).",
             "6 x {params:Gparam} x {tokens:Ttoken} over {chips} x {peak:FLOP/s} x 0.4.",
         ),

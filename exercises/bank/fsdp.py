@@ -234,11 +234,12 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "gpu", "batch"),
         book="1024 * fsdp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "fsdp.critical_tokens",
         "numeric",
-        "How many tokens per GPU does FSDP need on {chips} GPUs of {cluster:cluster} to be compute-bound?",
+        "How many tokens per GPU does FSDP need on {chips} GPUs of {cluster:cluster} to be compute-bound (many-node limit)?",
         (
             "The same threshold as another strategy.",
             "C/W_node.",
@@ -270,6 +271,7 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "gpu"),
         book="fsdp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "fsdp.state_per_chip",
@@ -301,6 +303,7 @@ QUESTIONS = (
         minutes=2,
         tags=("memory",),
         book="fsdp.state_bytes_per_chip(n_params(llama), recipe('bf16').total, 1024)",
+        needs=("params",),
     ),
     Question(
         "fsdp.zero1_state",
@@ -328,6 +331,7 @@ QUESTIONS = (
         ),
         steps={"bytes": "Weights and gradients whole, optimizer over {chips}.", "knob": "Times {params:Gparam}."},
         tags=("memory", "small"),
+        needs=("params",),
     ),
     Question(
         "fsdp.gather_time",
@@ -353,11 +357,12 @@ QUESTIONS = (
         steps={"bytes": "2 x {d_model} x {d_ff} x 2 B = {bytes:B}.", "rates": "{bytes:B} / {node:B/s}."},
         tags=("comms", "gpu"),
         book="fsdp.forward_t_comms(llama.d_model, llama.d_ff, node_egress)",
+        needs=("network", "shape"),
     ),
     Question(
         "fsdp.mfu_cap",
         "numeric",
-        "FSDP over {chips} GPUs of {cluster:cluster} with {batch} tokens a step. What is the largest MFU its traffic allows?",
+        "FSDP over {chips} GPUs of {cluster:cluster} with {batch} tokens a step. What is the largest MFU its traffic allows (many-node limit)?",
         (
             "Tokens per GPU against the threshold.",
             "(B/X)/(C/W_node).",
@@ -386,6 +391,7 @@ QUESTIONS = (
         importance=4,
         tags=("mfu", "gpu"),
         book="4194304 / 8960 / fsdp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "fsdp.min_chips",
@@ -393,7 +399,7 @@ QUESTIONS = (
         "You leave {room:%} of each chip of {cluster:gpu} to sharded state, the rest to activations and buffers. How many chips "
         "does {model:model} need at 16 bytes a parameter? (bare ratio)",
         (
-            "State over room.",
+            "How much state is there, and how much room for it on a chip?",
             "16 N / (share x HBM).",
             "N = {params:Gparam}, HBM = {hbm:B}.",
         ),
@@ -414,10 +420,11 @@ QUESTIONS = (
         steps={
             "bytes": "16 x {params:Gparam}.",
             "compare": "Room on a chip: {room_bytes:B}.",
-            "knob": "Divide, round up.",
+            "knob": "Divide; whole chips are the next number up.",
         },
         minutes=2,
         tags=("memory", "small"),
+        needs=("hbm", "params"),
     ),
     Question(
         "fsdp.two_nodes",
@@ -449,6 +456,7 @@ QUESTIONS = (
         },
         difficulty=4,
         tags=("hierarchy", "small"),
+        needs=("peak", "network"),
     ),
     Question(
         "fsdp.why_same_threshold",
@@ -520,7 +528,7 @@ QUESTIONS = (
         "Audit. 'FSDP moves as many bytes as DP, since AllReduce = AllGather + ReduceScatter.' By what factor do its bytes per "
         "layer really exceed those of DP?",
         (
-            "Count the gathers of both passes.",
+            "How often do the weights travel, and how often the gradients?",
             "(4 + 8)DF over 8DF.",
             "Weights are dropped after forward.",
         ),
@@ -529,7 +537,7 @@ QUESTIONS = (
         unit="ratio",
         traps=(
             Trap("the identity alone", "said", "the identity splits DP's all-reduce; FSDP adds one more gather."),
-            Trap("a third matrix", "two", "three moves against the two halves of an all-reduce are 3/2, not 2."),
+            Trap("twice as many", "two", "an all-reduce is two moves already; three against two are 3/2."),
         ),
         steps={"bytes": "DP 8DF; FSDP 4DF forward, 8DF backward.", "knob": "12/8."},
         importance=5,
@@ -569,7 +577,7 @@ QUESTIONS = (
         "audit",
         "Audit. '4e6 tokens over 8960 chips are {said:token/chip}.' How many are they?",
         (
-            "Divide.",
+            "Which number of tokens gives 468 on 8960 chips?",
             "B/N.",
             "4e6/8960.",
         ),
@@ -606,6 +614,8 @@ QUESTIONS = (
         tags=("claim", "hierarchy"),
         claim="fsdp-h100-bound",
         book="fsdp.critical_tokens(h100_peak, node_egress)",
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "fsdp.audit_batch",
@@ -681,7 +691,7 @@ QUESTIONS = (
         "estimate",
         "Without paper: GB of sharded training state per chip for {model:model} on {chips} chips, {title}? Add a 90% interval.",
         (
-            "Bytes a parameter times parameters over chips.",
+            "What does one parameter cost while training?",
             "N x b / X.",
             "{params:Gparam}, {each} bytes, {chips} chips.",
         ),

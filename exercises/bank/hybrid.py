@@ -146,7 +146,7 @@ QUESTIONS = (
         "{chips} chips of {cluster:machine}, {batch} tokens, {model:model} (F = {d_ff}), two axes for FSDP and one for "
         "TP. Which TP degree goes with the best split? (not rounded)",
         (
-            "XY = N.",
+            "Chips are shared between the two degrees. How?",
             "Y = N / sqrt((B/F)(M_X/M_Y) N).",
             "X = {x}.",
         ),
@@ -195,6 +195,7 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "tpu"),
         book="hybrid.critical_tokens(peak_v5p, 2 * v5p_axis, v5p_axis, llama.d_ff)",
+        needs=("peak", "network"),
     ),
     Question(
         "hybrid.threshold_sum",
@@ -222,6 +223,7 @@ QUESTIONS = (
         difficulty=4,
         tags=("threshold", "tpu"),
         book="hybrid.critical_tokens(peak_v5p, 2 * v5p_axis, v5p_axis, llama.d_ff, 'sum')",
+        needs=("peak", "network"),
     ),
     Question(
         "hybrid.gain",
@@ -245,6 +247,7 @@ QUESTIONS = (
         steps={"compare": "{pure:token/chip} against {need:token/chip}.", "knob": "2F/(3 alpha)."},
         minutes=2,
         tags=("tpu",),
+        needs=("peak", "network"),
     ),
     Question(
         "hybrid.gpu_threshold",
@@ -290,6 +293,7 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "gpu", "hierarchy"),
         book="fsdp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "hybrid.tp_time",
@@ -319,6 +323,7 @@ QUESTIONS = (
         ),
         steps={"bytes": "4 x {batch}/{x} x {d_model}.", "rates": "/ {inner:B/s}."},
         tags=("comms", "gpu"),
+        needs=("network",),
     ),
     Question(
         "hybrid.what_shrinks",
@@ -371,7 +376,7 @@ QUESTIONS = (
         "hybrid.audit_product",
         "audit",
         "Audit. 'FSDP 2048 x TP 4 on {said} chips.' How many chips does the layout use?",
-        ("Multiply.", "X Y.", "2048 x 4."),
+        ("What must the degrees of a layout make together?", "X Y.", "2048 x 4."),
         derive=_claim("layout-product"),
         answer="ours",
         unit="chip",
@@ -460,8 +465,8 @@ QUESTIONS = (
             "of the layers.",
             "Derive it. Node gather time: Y slices of 4DF/Y over G cards of W_nic: 4DF/(G W_nic), independent of Y for Y <= G. Compute per GPU: "
             "4BDF/(NC). Compute-bound iff B/N > C/(G W_nic) = 2472. The text's 21 comes from putting NVLink's alpha into the torus formula. "
-            "With NVL72 a domain is 72 GPUs: W_domain = 72 x 50e9 and N shrinks to racks, same alpha per GPU of network, but two racks hold what "
-            "18 nodes did, so smaller jobs never leave the rack. With PP spanning nodes the threshold divides by PP.",
+            "An NVL72 rack sends 72 x 50e9, as much as nine nodes, so C/W_domain falls to about 700 tokens although its chips are 2.5 times as fast; "
+            "smaller jobs never leave the rack. With PP spanning nodes the threshold divides by PP.",
         ),
         steps={"bytes": "4DF per node, whatever Y.", "compare": "4BDF/(NC) against 4DF/W_node.", "knob": "C/W_node."},
         difficulty=4,
@@ -474,7 +479,7 @@ QUESTIONS = (
         "estimate",
         "Without paper: the best FSDP degree for {batch} tokens on {chips} chips at F = {d_ff}, two axes for FSDP and one for TP? Add a "
         "90% interval.",
-        ("A root.", "sqrt(2 B N/F).", "2 x {batch} x {chips} / {d_ff}."),
+        ("Which two times does the best split make equal?", "sqrt(2 B N/F).", "2 x {batch} x {chips} / {d_ff}."),
         canonical=CANON,
         draw=DRAW,
         derive=_torus,
@@ -495,7 +500,7 @@ QUESTIONS = (
             "4DF/W_node, whatever TP.",
             "4 x {d_model} x {d_ff} over {node:B/s}.",
         ),
-        canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "batch": 4194304, "chips": 1024, "tp": 8},
+        canonical={"model": "llama-3-405b", "cluster": "dgx-b200", "batch": 4194304, "chips": 1152, "tp": 8},
         draw={"model": DENSE, "cluster": (*NODES, "gb200-nvl72"), "chips": (576, 1152, 2304), "tp": (2, 4, 8)},
         derive=_times,
         answer="gather",
@@ -508,7 +513,8 @@ QUESTIONS = (
         difficulty=3,
         importance=4,
         tags=("comms", "gpu", "hierarchy"),
-        book="4 * llama.d_model * llama.d_ff / node_egress",
+        book="4 * model('llama-3-405b').d_model * model('llama-3-405b').d_ff / 400e9",
+        needs=("network",),
     ),
     Question(
         "hybrid.hsdp_bytes",

@@ -72,7 +72,7 @@ QUESTIONS = (
             "DP cuts the batch and reduces gradients. FSDP cuts the state too and gathers weights when needed. TP cuts each matrix and moves activations. PP "
             "cuts the depth and hands activations to the next stage.",
             "In notation: DP In[B_X, D] W[D, F]; FSDP In[B_X, D] W[D_X, F]; TP In[B, D_Y] W[D, F_Y]; PP gives each device L/p layers. Traffic: 8DF, "
-            "12DF, 8BD/X per layer, and B/X D between stages. Thresholds: tokens per chip over C/W for the first two, F over Y C/W for TP, "
+            "12DF, 8BD/X per layer, and 2BD/X a boundary between stages. Thresholds: tokens per chip over C/W for the first two, F over Y C/W for TP, "
             "microbatches for PP. They compose: TP inside the node, PP or FSDP across, DP outermost.",
             "Add what each does to memory: DP none, FSDP state by X, TP weights and activations by Y with sequence parallelism, PP weights by p while 1F1B holds "
             "p microbatches on the first stage. And to latency: DP traffic can wait for the whole backward pass, FSDP can prefetch, TP waits in every "
@@ -80,7 +80,7 @@ QUESTIONS = (
             "NVLink), layers and microbatches for PP. Expert and context parallelism are the fifth and sixth.",
         ),
         steps={
-            "bytes": "DP 8DF; FSDP 12DF; TP 8BD/X; PP B/X D a boundary.",
+            "bytes": "DP 8DF; FSDP 12DF; TP 8BD/X; PP 2BD/X a boundary.",
             "compare": "What is cut decides what travels.",
         },
         follow_ups=(

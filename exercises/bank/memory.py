@@ -186,6 +186,7 @@ QUESTIONS = (
         minutes=2,
         tags=("state", "whiteboard"),
         book="n_params(llama) * recipe('bf16').total",
+        needs=("params",),
     ),
     Question(
         "memory.zero",
@@ -205,6 +206,7 @@ QUESTIONS = (
         steps={"bytes": "2 whole, 14 over {shards}.", "knob": "x {params:Gparam}."},
         tags=("state", "small"),
         book="n_params(model('llama-3-8b')) * memory.state_bytes_per_param(recipe('bf16'), 2, 64)",
+        needs=("params",),
     ),
     Question(
         "memory.checkpoints",
@@ -231,11 +233,11 @@ QUESTIONS = (
     Question(
         "memory.layer_kept",
         "numeric",
-        "No recomputation, fused attention: GB that one layer of {model:model} keeps for {tokens} tokens at TP {tp} with sequence "
+        "Without recomputation and with fused attention, how many GB does one layer of {model:model} keep in bf16 for {tokens} tokens at TP {tp} with sequence "
         "parallelism?",
         (
             "Add what each matmul and norm saves.",
-            "stream 8 T D, attention and MLP inputs, all over Y.",
+            "T (8D + 4Hh + 4Kh + 4H + 6F)/Y bytes: stream, attention with its statistics, gated MLP.",
             "Compare with a checkpoint of {full:MB}: {factor} times.",
         ),
         canonical=LAYER,
@@ -254,6 +256,7 @@ QUESTIONS = (
         },
         difficulty=4,
         tags=("activations",),
+        needs=("shape",),
     ),
     Question(
         "memory.recompute_gain",
@@ -271,6 +274,7 @@ QUESTIONS = (
         steps={"bytes": "{kept:MB} without, {full:MB} with.", "knob": "Their ratio; paid with a third more FLOPs."},
         difficulty=3,
         tags=("activations",),
+        needs=("shape",),
     ),
     Question(
         "memory.scores",
@@ -332,7 +336,7 @@ QUESTIONS = (
         "memory.min_chips",
         "numeric",
         "At least how many chips of {cluster:gpu} hold the state of {model:model} at 16 bytes a parameter, cut at will?",
-        ("Round up.", "ceil(16 N/HBM).", "{total:GB} over {hbm:GB}."),
+        ("What is resident for each parameter while training?", "ceil(16 N/HBM).", "{total:GB} over {hbm:GB}."),
         canonical=STATE,
         draw={"model": ("llama-3-70b", "llama-3-405b", "qwen3-235b-a22b", "deepseek-v3"), "cluster": CHIPS},
         derive=_min_chips,
@@ -348,6 +352,7 @@ QUESTIONS = (
         minutes=2,
         tags=("state",),
         book="memory.min_chips(n_params(llama) * 16, h100.chip.hbm)",
+        needs=("hbm", "params"),
     ),
     Question(
         "memory.does_it_fit",
@@ -384,6 +389,7 @@ QUESTIONS = (
         difficulty=3,
         importance=4,
         tags=("ledger", "small"),
+        needs=("hbm", "params", "shape"),
     ),
     Question(
         "memory.audit_selective",
@@ -410,7 +416,7 @@ QUESTIONS = (
         "memory.audit_gib",
         "audit",
         "Audit. 'Our state is {state_gib} GiB, the sheet says {hbm_gb} GB, so it fits.' How many GB is the state?",
-        ("GiB are larger.", "1 GiB = 2^30 bytes.", "{state_gib} x 1.0737."),
+        ("How many bytes are a GiB, and how many a GB?", "1 GiB = 2^30 bytes.", "{state_gib} x 1.0737."),
         canonical={"gib": 76},
         draw={"gib": (75, 76, 77, 78, 79)},
         derive=lambda p: {
@@ -473,7 +479,7 @@ QUESTIONS = (
         "memory.estimate_state",
         "estimate",
         "Without paper: GB of training state of {model:model} ({title})? Add a 90% interval.",
-        ("About 16 bytes each.", "N x bytes.", "{params:Gparam} x {each}."),
+        ("How many bytes does training keep for one parameter?", "N x bytes.", "{params:Gparam} x {each}."),
         canonical=STATE,
         draw={"model": (*DENSE, "mixtral-8x7b", "deepseek-v3"), "recipe": ("bf16", "megatron")},
         derive=_state,
@@ -533,7 +539,10 @@ QUESTIONS = (
             Trap("ZeRO-3", "zero3", "ZeRO-1 keeps weights and gradients whole on each replica."),
             Trap("TP forgotten", "no_tp", "TP cuts the weights {tp} ways too."),
         ),
-        steps={"bytes": "{share:Gparam} x (2 + 2 + 12/{dp}).", "knob": "Weights and gradients stay whole in a replica."},
+        steps={
+            "bytes": "{share:Gparam} x (2 + 2 + 12/{dp}).",
+            "knob": "Weights and gradients stay whole in a replica.",
+        },
         difficulty=3,
         importance=4,
         tags=("state", "pipeline"),

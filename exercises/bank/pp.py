@@ -173,7 +173,11 @@ QUESTIONS = (
         "pp.bubble_interleaved",
         "numeric",
         "Interleaved 1F1B: {pp} devices, {v} chunks each, {m} microbatches. Idle share of the whole step?",
-        ("A slot is 1/v as long.", "(p-1)/(v m + p - 1).", "{idle}/{chunk_slots}."),
+        (
+            "What do chunks change: how many slots a device idles, or how long a slot is?",
+            "(p-1)/(v m + p - 1).",
+            "{idle}/{chunk_slots}.",
+        ),
         canonical=CANON,
         draw=DRAW,
         derive=_bubble,
@@ -377,6 +381,7 @@ QUESTIONS = (
         steps={"bytes": "{bytes:MB}.", "rates": "/ {card:B/s}."},
         minutes=2,
         tags=("comms", "gpu"),
+        needs=("network", "shape"),
     ),
     Question(
         "pp.small_batch",
@@ -399,8 +404,8 @@ QUESTIONS = (
     Question(
         "pp.audit_drawing",
         "audit",
-        "Audit. A text draws GPipe with 4 stages and 4 microbatches, stage 0 idle for 3 of 11 slots ({said:%}). Its own formula says what?",
-        ("Forward and backward slots both idle.", "(p-1)/(m+p-1).", "p = m = 4."),
+        "Audit. A text draws GPipe with 4 stages and 4 microbatches, stage 0 idle for 3 of 11 slots ({said:%}). What idle share does the formula beside the drawing, (p-1)/(m+p-1), give?",
+        ("Forward and backward slots both idle.", "(p-1)/(m+p-1), of forward and backward slots alike.", "p = m = 4."),
         derive=_claim("bubble-diagram"),
         answer="ours",
         unit="%",
@@ -414,7 +419,7 @@ QUESTIONS = (
     Question(
         "pp.audit_one_microbatch",
         "audit",
-        "Audit. Under that drawing (each GPU shows F1 F2 F3 F4 and B1 to B4) stands 'one microbatch per stage'. How many microbatches pass each "
+        "Audit. A text draws GPipe on four GPUs, each with F1 F2 F3 F4 and B1 to B4, and writes 'one microbatch per stage' below. How many microbatches pass each "
         "stage?",
         ("Count the forwards on GPU 0.", "F1 to F4.", "Every microbatch passes every stage."),
         derive=_claim("one-microbatch-per-stage"),
@@ -446,6 +451,8 @@ QUESTIONS = (
         tags=("claim", "direction"),
         claim="ib-20x",
         book="nvlink_egress / nic_egress",
+        canonical={"cluster": "dgx-h100"},
+        needs=("network",),
     ),
     Question(
         "pp.audit_ici",
@@ -585,8 +592,8 @@ QUESTIONS = (
         "pp.estimate_bubble",
         "estimate",
         "Without paper: bubble of {pp} stages and {m} microbatches as a share of the step? Add a 90% interval.",
-        ("p over m is near.", "(p-1)/(m+p-1).", "{idle}/{slots}."),
-        canonical=CANON,
+        ("How many slots fill and drain the pipeline?", "(p-1)/(m+p-1).", "{idle}/{slots}."),
+        canonical={**CANON, "pp": 8, "m": 64},
         draw=DRAW,
         derive=_bubble,
         answer="total",

@@ -181,6 +181,7 @@ QUESTIONS = (
         minutes=2,
         tags=("hardware", "gpu"),
         book="roofline.critical_intensity(h100_peak, nvlink_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "scaling.ridge_memory",
@@ -202,6 +203,7 @@ QUESTIONS = (
         minutes=2,
         tags=("hardware",),
         book="roofline.critical_intensity(h100_peak, h100.chip.hbm_bandwidth)",
+        needs=("peak", "hbm_bandwidth"),
     ),
     Question(
         "scaling.bound",
@@ -275,7 +277,7 @@ QUESTIONS = (
         "Compute {math} ms, communication {comms} ms a layer, but nothing overlaps (a blocking all-reduce). Which share of the "
         "peak is left?",
         (
-            "One after the other.",
+            "How long does the layer take, and for how much of it does the chip compute?",
             "T_math / (T_math + T_comms).",
             "{math} / ({math} + {comms}).",
         ),
@@ -300,7 +302,7 @@ QUESTIONS = (
     Question(
         "scaling.speedup",
         "numeric",
-        "A step computes for {math} ms and communicates for {comms} ms, overlapped. You take {factor} times more chips at the same "
+        "A step computes for {math} ms and communicates for {comms} ms, overlapped. You take {factor} times as many chips at the same "
         "global batch; communication stays as long. By what factor does the step get faster?",
         (
             "What happens to each of the two times?",
@@ -334,10 +336,10 @@ QUESTIONS = (
     Question(
         "scaling.limit",
         "numeric",
-        "Compute {math} ms, communication {comms} ms a step. How many times more chips can you add at the same batch before the "
-        "step stops getting faster?",
+        "A step computes for {math} ms and communicates for {comms} ms, overlapped; only compute shrinks with more chips. By what "
+        "factor can their number grow, at the same global batch, before the step stops getting faster?",
         (
-            "When are the two equal?",
+            "What ends the gain: when does the network become the slower of the two?",
             "k = T_math/T_comms.",
             "{math}/{comms}.",
         ),
@@ -348,7 +350,9 @@ QUESTIONS = (
         unit="ratio",
         traps=(
             Trap(
-                "times added", "sum_over", "the two overlap, so only compute is longer than communication, not the sum."
+                "times added",
+                "sum_over",
+                "they overlap, so communication sets the end alone: compute must shrink to it, and their sum is never waited for.",
             ),
         ),
         steps={"compare": "T_math/k falls until it meets T_comms.", "knob": "k = {t_math:s} / {t_comms:s}."},
@@ -449,6 +453,7 @@ QUESTIONS = (
         difficulty=3,
         tags=("precision", "gpu"),
         book="dp.critical_tokens(h100.chip.flops('fp8'), nvlink_egress)",
+        needs=("fp8",),
     ),
     Question(
         "scaling.step_time",
@@ -456,7 +461,7 @@ QUESTIONS = (
         "One training step of {model:model} with a batch of {batch} tokens on {chips} chips of {cluster:machine} at "
         "{mfu:%} MFU (rule of six). How long does it take?",
         (
-            "FLOPs of a step over FLOPs a second.",
+            "What has to be computed, and how much of it does the cluster do in a second?",
             "6 N B / (chips x C x MFU).",
             "N = {params:Gparam}, C = {peak:FLOP/s}.",
         ),
@@ -487,6 +492,7 @@ QUESTIONS = (
         },
         tags=("small", "time"),
         book="budget.seconds(budget.train_flops(n_params(model('llama-3-8b')), 524288), 8, h100_peak, 0.45)",
+        needs=("peak", "params"),
     ),
     Question(
         "scaling.throughput",
@@ -494,7 +500,7 @@ QUESTIONS = (
         "{chips} chips of {cluster:machine} train {model:model} at {mfu:%} MFU (rule of six). How many tokens a second pass "
         "through the whole cluster?",
         (
-            "Rate of FLOPs over FLOPs of one token.",
+            "What does one trained token cost?",
             "chips x C x MFU / (6 N).",
             "C = {peak:FLOP/s}, N = {params:Gparam}.",
         ),
@@ -519,12 +525,13 @@ QUESTIONS = (
             "knob": "Divide the rate by the FLOPs of a token.",
         },
         tags=("small", "time"),
+        needs=("peak", "params"),
     ),
     Question(
         "scaling.weak",
         "numeric",
         "A data-parallel job on {chips} GPUs of {cluster:cluster} sits exactly at its threshold. You go to {factor} times as many "
-        "GPUs. What global batch, in tokens, keeps it there?",
+        "GPUs. What global batch, in tokens, keeps it there (many-node limit)?",
         (
             "Tokens per GPU must stay.",
             "B = X C/W_node.",
@@ -547,6 +554,7 @@ QUESTIONS = (
         follow_ups=("What limits the batch from above?",),
         tags=("weak-scaling", "batch"),
         book="2048 * dp.critical_tokens(h100_peak, node_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "scaling.audit_linear",
@@ -617,8 +625,12 @@ QUESTIONS = (
     Question(
         "scaling.audit_v5p",
         "audit",
-        "Audit. 'Why does an H100 with 989 TFLOP/s differ so from a TPU v5p with {said:TFLOP/s}?' What is the dense bf16 peak of a v5p?",
-        ("Which precision has the printed figure?", "Compare bf16 with bf16.", "int8 runs at twice the bf16 rate."),
+        "Audit. 'A TPU v5p with its {said:TFLOP/s} nearly reaches the 989 TFLOP/s of an H100.' What is the dense bf16 peak of a v5p?",
+        (
+            "In which precision is each of the two figures?",
+            "Compare bf16 with bf16.",
+            "int8 runs at twice the bf16 rate.",
+        ),
         derive=lambda p: {
             "said": cluster("tpu-v5p").chip.flops("int8"),
             "ours": cluster("tpu-v5p").chip.flops("bf16"),
@@ -674,9 +686,9 @@ QUESTIONS = (
     Question(
         "scaling.estimate_step_flops",
         "estimate",
-        "Without paper: how many FLOPs is one training step of {model:model} with {batch} tokens? Add a 90% interval.",
+        "Without paper: how many FLOPs does one training step of {model:model} on {batch} tokens take? Add a 90% interval.",
         (
-            "Six per parameter and token.",
+            "What does one parameter cost for one token, forward and backward?",
             "6 N B.",
             "N = {params:Gparam}, B = {batch}.",
         ),

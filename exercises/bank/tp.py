@@ -165,6 +165,7 @@ QUESTIONS = (
         importance=5,
         tags=("threshold", "gpu", "whiteboard"),
         book="tp.max_degree(llama.d_ff, h100_peak, nvlink_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "tp.max_degree_full",
@@ -194,13 +195,14 @@ QUESTIONS = (
         importance=2,
         tags=("threshold", "layer"),
         book="tp.max_degree(roofline.layer(llama, 'full').effective_d_ff, h100_peak, nvlink_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "tp.max_degree_torus",
         "numeric",
         "{model:model} (F = {d_ff}) on {cluster:machine}: TP uses {axes} torus axes. How wide can it go (two-matmul layer)?",
         (
-            "Axes add bandwidth.",
+            "Which letter of the limit do two axes change?",
             "Y = F M W/C.",
             "M = {axes}, W = {egress:B/s} an axis, C = {peak:FLOP/s}.",
         ),
@@ -218,6 +220,7 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold", "tpu"),
         book="tp.max_degree(llama.d_ff, peak_v5p, v5p_axis, 2)",
+        needs=("peak", "network"),
     ),
     Question(
         "tp.critical_width",
@@ -247,6 +250,7 @@ QUESTIONS = (
         minutes=2,
         tags=("threshold",),
         book="tp.critical_d_ff(8, h100_peak, nvlink_egress)",
+        needs=("peak", "network"),
     ),
     Question(
         "tp.cross_nodes",
@@ -276,6 +280,7 @@ QUESTIONS = (
         },
         difficulty=3,
         tags=("hierarchy", "gpu"),
+        needs=("peak", "network"),
     ),
     Question(
         "tp.traffic",
@@ -287,7 +292,7 @@ QUESTIONS = (
             "8 (B/X) D over 12 D F/Y.",
             "B/X = {tokens}, Y = {degree}, F = {d_ff}.",
         ),
-        canonical={"model": "llama-3-70b", "tokens": 2048, "degree": 4},
+        canonical={"model": "llama-3-8b", "tokens": 8192, "degree": 8},
         draw={"model": DENSE, "tokens": (1024, 2048, 4096, 8192, 16384), "degree": (2, 4, 8)},
         derive=_traffic,
         answer="ratio",
@@ -302,7 +307,7 @@ QUESTIONS = (
         },
         difficulty=3,
         tags=("comms",),
-        book="tp.traffic_over_fsdp(2048, llama.d_ff, 4)",
+        book="tp.traffic_over_fsdp(8192, 14336, 8)",
     ),
     Question(
         "tp.bytes",
@@ -350,6 +355,7 @@ QUESTIONS = (
         minutes=2,
         tags=("comms", "gpu"),
         book="tp.t_comms(8192, llama.d_model, nvlink_egress)",
+        needs=("network",),
     ),
     Question(
         "tp.batch",
@@ -455,6 +461,8 @@ QUESTIONS = (
         tags=("claim", "direction"),
         claim="tp-max-h100",
         book="tp.max_degree(llama.d_ff, h100_peak, nvlink_egress)",
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "tp.audit_cross_node",
@@ -477,6 +485,8 @@ QUESTIONS = (
         tags=("claim", "hierarchy"),
         claim="tp-cross-node",
         book="tp.critical_d_ff(16, h100_peak, node_egress)",
+        canonical={"cluster": "dgx-h100"},
+        needs=("peak", "network"),
     ),
     Question(
         "tp.audit_often",
@@ -545,7 +555,7 @@ QUESTIONS = (
         "Without paper: milliseconds of TP forward collectives per layer for {tokens} tokens at D = {d_model} over {egress:B/s}? "
         "Add a 90% interval.",
         (
-            "Bytes of activations, twice.",
+            "Which collectives does the forward pass of the layer have?",
             "4BD/W.",
             "B = {tokens}, D = {d_model}.",
         ),
