@@ -77,11 +77,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         jax = start(options)
         first = jax.process_index() == 0
         if options.command == "measure":
-            found = xla_measure.measure(options.bytes, options.budget)
-            text = xla_measure.toml(found, options.name)
-            if first:
-                print(xla_measure.table(found))
-                _written(options.out, text)
+            _measure(options, first)
             return 0
         cases = _cases(options, jax.device_count(), jax.process_count())
         if options.command == "table":
@@ -99,9 +95,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(r.equal for r in results) else 1
 
 
-def _written(path: Path | None, text: str) -> None:
+def _measure(options: argparse.Namespace, first: bool) -> None:
+    """Measure, print and write. Raises CompilerError for a bad name or folder before the minutes are spent."""
+    name, path = xla_measure.entry_name(options.name), options.out
+    if path and not path.parent.is_dir():
+        raise CompilerError(f"there is no folder {path.parent} for {path.name}: make it first")
+    found = xla_measure.measure(options.bytes, options.budget)
+    text = xla_measure.toml(found, name)
+    if not first:
+        return
+    print(xla_measure.table(found))
     if path is None:
         print(text, end="")
-    else:
-        path.write_text(text, encoding="utf-8")
-        print(f"written to {path}: use it as --cluster {path}")
+        return
+    path.write_text(text, encoding="utf-8")
+    alone = f'one device makes a chip but no cluster, so read it with load("{path}")'
+    print(f"written to {path}: {f'use it as --cluster {path}' if found.levels else alone}")

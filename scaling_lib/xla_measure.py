@@ -176,13 +176,19 @@ def table(found: Measurement) -> str:
     return "\n".join(lines)
 
 
+def entry_name(name: str) -> str:
+    """The name, when it can be a bare TOML key. Raises CompilerError otherwise."""
+    if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
+        raise CompilerError(f"{name!r} is no name for an entry: use letters, digits, - and _")
+    return name
+
+
 def toml(found: Measurement, name: str) -> str:
     """A catalogue file with one chip, and one cluster when more than one device was found.
 
     name: a bare TOML key. Raises CompilerError for another.
     """
-    if not name or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name):
-        raise CompilerError(f"{name!r} is no name for an entry: use letters, digits, - and _")
+    name = entry_name(name)
     date = datetime.date.today().isoformat()
     devices = f"{found.devices} x {found.device} on {platform.machine()}"
     source = f"python -m scaling_lib.xla measure, {devices}, JAX {load_jax().__version__}"

@@ -376,5 +376,8 @@ def test_wrong_calls_say_what_to_do(capsys: pytest.CaptureFixture[str], devices:
     assert "use DP (8 devices)" in capsys.readouterr().err
     assert xla.main(["--coordinator", "localhost:1", "run"]) == 2
     assert "--coordinator needs --processes and --process" in capsys.readouterr().err
+    for wrong, why in (("--name", "no name for an entry"), ("--out", "there is no folder no/such for chip.toml")):
+        assert xla.main(["measure", wrong, "no/such/chip.toml"]) == 2
+        assert why in capsys.readouterr().err
     assert xla_cli.run(["--devices", "16", "table", "--layer", "two-matmul", "--strategy", "DP"]) == 0
     assert "all_reduce          7,168" in capsys.readouterr().out
