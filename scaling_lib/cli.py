@@ -11,6 +11,7 @@ from typing import Any
 from scaling_lib import budget, catalogue, claims, decide, library, memory
 from scaling_lib.hardware import Chip, chip, cluster
 from scaling_lib.job import Job, ParallelPlan
+from scaling_lib.ledger import Ledger
 from scaling_lib.model import CONVENTIONS, flops_per_token, n_active_params, n_params
 from scaling_lib.precision import RECIPES, recipe
 from scaling_lib.rules import PlanError, Violation, require
@@ -157,13 +158,13 @@ def run_budget(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_budget_json(job, result, ledger, verdicts, rules), indent=2))
     else:
-        print(_budget_text(job, args, result, ledger, verdicts, rules))
+        print(_budget_text(job, args.flops, result, ledger, verdicts, rules))
     return 0
 
 
 def _budget_json(
-    job: Job, result: budget.Budget, ledger: Any, verdicts: list[decide.Verdict], rules: list[Violation]
-) -> Any:
+    job: Job, result: budget.Budget, ledger: Ledger, verdicts: list[decide.Verdict], rules: list[Violation]
+) -> dict[str, Any]:
     return {
         "model": job.model.name,
         "cluster": job.cluster.name,
@@ -189,40 +190,38 @@ def _budget_json(
 
 def _budget_text(
     job: Job,
-    args: argparse.Namespace,
+    convention: str,
     result: budget.Budget,
-    ledger: Any,
+    ledger: Ledger,
     verdicts: list[decide.Verdict],
     rules: list[Violation],
 ) -> str:
-    plan, cap = job.plan, float(decide.mfu_cap(job))
-    cost = "no price: give --price"
-    if result.usd is not None:
-        cost = f"{show(result.usd, 'USD')} at {show(result.usd / result.chip_seconds, 'USD/s')} a chip"
-    lines = [
-        f"{job.model.name} on {job.chips} x {job.cluster.chip.title} ({job.cluster.name})",
-        f"plan        DP {plan.dp} x TP {plan.tp} x PP {plan.pp} x CP {plan.cp}, ZeRO {plan.zero}, {plan.schedule}, "
-        f"{job.microbatches:.4g} microbatches, sequences of {job.seq_len}",
-        f"parameters  {show(n_params(job.model), 'param', 5)} (active {show(n_active_params(job.model), 'param', 5)})",
-        f"FLOPs       {show(result.flops, 'FLOP')} ({args.flops}, {show(job.tokens, 'token')})",
-        f"time        {show(result.seconds, 's')} at {show(result.mfu, '%')} MFU",
-        f"chip time   {show(result.chip_seconds / HOUR, 'chip-hour')}",
-        f"cost        {cost}",
-        f"MFU cap     {show(cap, '%')} from the data group's traffic alone"
-        + (
-            f"; {show(result.mfu, '%')} is out of reach: at least {show(result.seconds * result.mfu / cap, 's')}"
-            if cap < result.mfu
-            else ""
-        ),
-        "",
-        ledger.text(),
-        "",
-        "verdicts",
-        *map(str, verdicts),
-    ]
+    lines = [*_budget_head(job, convention, result), "", ledger.text(), "", "verdicts", *map(str, verdicts)]
     if rules:
         lines += ["", "warnings", *(f"  {rule}" for rule in rules)]
     return "\n".join(lines)
+
+
+def _budget_head(job: Job, convention: str, result: budget.Budget) -> list[str]:
+    """What is asked, and what it takes."""
+    plan, cap, cost = job.plan, float(decide.mfu_cap(job)), "no price: give --price"
+    if result.usd is not None:
+        cost = f"{show(result.usd, 'USD')} at {show(result.usd / result.chip_seconds, 'USD/s')} a chip"
+    reach = f"MFU cap     {show(cap, '%')} from the data group's traffic alone"
+    if cap < result.mfu:
+        least = show(result.seconds * result.mfu / cap, "s")
+        reach += f"; {show(result.mfu, '%')} is out of reach: at least {least}"
+    return [
+        f"{job.model.name} on {job.chips} x {job.cluster.chip.title} ({job.cluster.name})",
+        f"plan        DP {plan.dp} x TP {plan.tp} x PP {plan.pp} x CP {plan.cp}, ZeRO {plan.zero}, {plan.schedule}, "
+        f"{job.microbatches:,.6g} microbatches, sequences of {job.seq_len}",
+        f"parameters  {show(n_params(job.model), 'param', 5)} (active {show(n_active_params(job.model), 'param', 5)})",
+        f"FLOPs       {show(result.flops, 'FLOP')} ({convention}, {show(job.tokens, 'token')})",
+        f"time        {show(result.seconds, 's')} at {show(result.mfu, '%')} MFU",
+        f"chip time   {show(result.chip_seconds / HOUR, 'chip-hour')}",
+        f"cost        {cost}",
+        reach,
+    ]
 
 
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

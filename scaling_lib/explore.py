@@ -16,7 +16,7 @@ from scaling_lib.units import digits
 
 @dataclass(frozen=True)
 class Slider:
-    """A number to slide or type. log: steps are equal ratios, low and high are powers of ten times anything."""
+    """A number to slide or type. log: the stops stand at equal ratios, see `log_values`; step is then not used."""
 
     name: str
     label: str
