@@ -754,7 +754,10 @@ def test_counts_can_be_asked_by_phase_name_and_level() -> None:
     assert mesh.sent(op="all_to_all") == 0
     assert mesh.sent() == 80
     assert mesh.seconds(name="w") == pytest.approx(32 / 50.0 + 5e-3)
-    assert rows(mesh.ledger()) == {"forward/all_gather w": 32.0, "all_gather u": 48.0}
+    ledger = mesh.ledger()
+    assert rows(ledger) == {"forward/all_gather w": 32.0, "all_gather u": 48.0}
+    assert (ledger.title, ledger.unit) == ("Bytes sent by the busiest device", "B")
+    assert {p.formula for p in ledger} == {"counted"}
     with pytest.raises(MeshError, match="unknown level 'nvlnk': use one of nvlink, network"):
         mesh.sent(level="nvlnk")
 
@@ -776,6 +779,7 @@ def test_layouts_are_cut_and_kept_in_order() -> None:
     np.testing.assert_array_equal(kept.whole(), full)
     assert str(kept.named("In")) == "In[B_XY, D]"
     assert kept.shape == (12, 4)
+    assert np.isnan(mesh.shard(np.full(2, np.nan), "B").whole()).all(), "a step that diverged can still be read"
 
 
 def test_reduce_to_brings_a_gradient_to_its_weight() -> None:
@@ -887,6 +891,8 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "axis names": (lambda: Mesh((2,), "x"), "axes are capital letters"),
     "axis names repeat": (lambda: Mesh((2, 2), "XX"), "needs 2 different axis letters"),
+    "more sizes than axes": (lambda: Mesh((2, 2), "X"), "needs 2 different axis letters, given 'X'"),
+    "groups along an axis that does not exist": (lambda: example()[0].groups("Q"), "the mesh has no axis 'Q'"),
     "axis sizes": (lambda: Mesh((0,), "X"), "of size 1 or more"),
     "dtype": (lambda: Mesh((2,), "X", dtype="int4"), "unknown dtype 'int4': use one of fp32, bf16"),
     "algorithm": (lambda: Mesh((2,), "X", algorithm="star"), "unknown algorithm 'star': use one of ring, tree"),
