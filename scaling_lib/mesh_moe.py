@@ -14,8 +14,6 @@ from scaling_lib.mesh import Shards, all_to_all, einsum, local, reduce_to
 from scaling_lib.mesh_algorithms import Array, MeshError
 from scaling_lib.mesh_layers import silu, silu_gradient
 
-EXPERTS = ("w_gate", "w_up", "w_down")
-
 
 def moe(
     x: Shards, weights: Mapping[str, Shards], d_out: Shards, experts_per_token: int, capacity: int
