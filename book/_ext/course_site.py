@@ -14,10 +14,9 @@ from sphinx.errors import ExtensionError
 
 VENDOR = Path(__file__).resolve().parent.parent / "_vendor"
 EXERCISES = Path(__file__).resolve().parents[2] / "exercises"
-SHEETS = (
-    '<p class="sheets">All exercises of this chapter, as notebooks: <a href="{sheet}" download>questions</a> and '
-    '<a href="{solutions}" download>worked solutions</a>.</p>'
-)
+TAKE = '<p class="sheets">To take home: <a href="{page}" download>this page as a notebook</a>{sheets}. {how}</p>'
+SHEETS = ', <a href="{sheet}" download>its exercises</a> and <a href="{solutions}" download>their worked solutions</a>'
+HOW = "In the folder of the course, <code>make lab</code> opens all of them in JupyterLab."
 # The ink and paper of book/matplotlibrc. Inside a page they become the reader's own, light or dark.
 INK, PAPER = "#1b1b1f", "#fefefe"
 
@@ -46,12 +45,16 @@ def refuse_remote(app: Sphinx, page: str, template: str, context: dict[str, Any]
             raise ExtensionError(f"{page}: {name} lies on another host; ship it in book/_vendor or drop it")
 
 
-def offer_sheets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """End a chapter with its exercises and their solutions, to download."""
-    stem = Path(page).name
-    if app.builder.name == "html" and doctree is not None and (EXERCISES / "solutions" / f"{stem}.ipynb").is_file():
+def offer_notebooks(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """End a page with its notebook and, where it has some, its exercises and their solutions, to download."""
+    if app.builder.name != "html" or doctree is None or not context.get("sourcename", "").endswith(".ipynb"):
+        return
+    stem, pathto = Path(page).name, context["pathto"]
+    sheets = ""
+    if (EXERCISES / "solutions" / f"{stem}.ipynb").is_file():
         found = {"sheet": f"exercises/{stem}.ipynb", "solutions": f"exercises/solutions/{stem}.ipynb"}
-        context["body"] += SHEETS.format(**{name: context["pathto"](path, 1) for name, path in found.items()})
+        sheets = SHEETS.format(**{name: pathto(path, 1) for name, path in found.items()})
+    context["body"] += TAKE.format(page=pathto(f"_sources/{context['sourcename']}", 1), sheets=sheets, how=HOW)
 
 
 def publish_sheets(app: Sphinx, error: Exception | None) -> None:
@@ -96,7 +99,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", drop_thebe, priority=900)
     app.connect("builder-inited", add_vendor, priority=900)
     app.connect("doctree-read", inline_svg, priority=900)
-    app.connect("html-page-context", offer_sheets)
+    app.connect("html-page-context", offer_notebooks)
     app.connect("html-page-context", refuse_remote, priority=990)
     app.connect("build-finished", publish_sheets)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

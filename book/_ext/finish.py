@@ -53,6 +53,10 @@ MENDED = (
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'<div id="pst-primary-sidebar"', '<div id="pst-primary-sidebar" role="complementary" aria-label="Course"'),
 )
+ABOUT = (  # the first page: its first sentence explains a number, not the book
+    "A course that computes its answers: how many GPUs, days and dollars a large training run takes, and which "
+    "parallelism gets you there. With sliders."
+)
 LENGTH = 160  # of a description: what search engines show
 
 
@@ -70,9 +74,11 @@ def set_address(app: Sphinx, config: Any) -> None:
 
 
 def description(doctree: nodes.document) -> str:
-    """Return the first paragraph of a page's own text, cut at a word."""
+    """Return the first paragraph of a page's own text without marks of footnotes, cut at a word."""
     for paragraph in doctree.findall(nodes.paragraph):
-        if isinstance(paragraph.parent, nodes.section) and len(text := " ".join(paragraph.astext().split())) > 40:
+        own = [n.astext() for n in paragraph.findall(nodes.Text) if not isinstance(n.parent, nodes.footnote_reference)]
+        text = re.sub(r"\s+([.,;:])", r"\1", " ".join("".join(own).split()))
+        if isinstance(paragraph.parent, nodes.section) and len(text) > 40:
             return text if len(text) <= LENGTH else text[: LENGTH - 2].rsplit(" ", 1)[0] + " …"
     return ""
 
@@ -81,7 +87,7 @@ def describe(app: Sphinx, page: str, template: str, context: dict[str, Any], doc
     """Add description and social card to a page."""
     title = re.sub(r"<[^>]*>", "", unescape(str(context.get("title", ""))))
     about = description(doctree) if doctree is not None else ""
-    about = about or f"{title}: {app.config.project}"
+    about = ABOUT if page == app.config.root_doc else about or f"{title}: {app.config.project}"
     base = site_url()
     tags = {"og:type": "article", "og:site_name": app.config.project, "og:title": title, "og:description": about}
     if base:

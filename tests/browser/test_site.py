@@ -194,6 +194,13 @@ def test_every_link_inside_the_site_leads_somewhere(site: str) -> None:
     assert not broken
 
 
+def test_every_page_offers_its_notebook() -> None:
+    for name in PAGES:
+        text = (book.HTML / f"{name}.html").read_text(encoding="utf-8")
+        assert f'href="../_sources/{name}.ipynb" download' in text
+        assert (book.HTML / "_sources" / f"{name}.ipynb").read_bytes() == (book.ROOT / f"{name}.ipynb").read_bytes()
+
+
 def test_chapters_offer_their_exercises_and_solutions() -> None:
     offered = [
         p.stem for p in sorted((book.ROOT / "exercises" / "solutions").glob("*.ipynb")) if f"book/{p.stem}" in PAGES
