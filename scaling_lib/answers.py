@@ -111,7 +111,7 @@ def _magnitude(rest: str, of_bytes: bool) -> tuple[float, str]:
 
 def _unit(text: str) -> tuple[float, str]:
     """Factor and dimension of a typed unit, spellings of everyday use allowed. Raises UnitError."""
-    text = re.sub(r"\s*\b(?:per|a|an|each)\b\s*", "/", text).strip("/ ")
+    text = re.sub(r"\s*\b(?:per|a|an|each)\b\s*", "/", text).rstrip("/ ").lstrip()
     text = re.sub(r"[\s-]+(?=h\b|hours?\b|hrs?\b|days?\b|years?\b|seconds?\b|s\b)", "*", text).replace("GPUh", "GPU*h")
     factor, sides = 1.0, []
     for i, side in enumerate(text.split("/")):
@@ -212,9 +212,8 @@ def judge(asked: Instance, value: float) -> Verdict:
     shown = asked.answer_text
     if _near(value, right, q.tolerance):
         return Verdict("right", f"Right: {shown}.", score=1.0)
-    caught = [(abs(value - v), t) for t, v in asked.traps if _near(value, v, TRAP_TOLERANCE)]
-    if caught:
-        trap = min(caught, key=lambda pair: pair[0])[1]
+    trap = next((t for t, v in asked.traps if _near(value, v, TRAP_TOLERANCE)), None)  # traps lie apart: one at most
+    if trap:
         return Verdict("trap", f"Not yet. This is {trap.name}: {fill(trap.why, asked.values)}", trap.name)
     if value == 0 or right == 0 or (value < 0) != (right < 0):
         return Verdict("ratio", "Not yet: check the sign and whether the quantity can vanish.", "sign")

@@ -74,6 +74,11 @@ from tests.conftest import number
         ("5 MI300X days", 5 * DAY, "second"),
         ("2 GPU-years", 730.5 * DAY, "second"),
         ("1129 GBytes", 1.129e12, "byte"),
+        ("14 tokens/week", 2 / DAY, "token/second"),
+        ("5 k token\n/chip", 5000, "token"),
+        ("5 tokens each", 5, "token"),
+        ("5 per second", 5, "1/second"),
+        ("5 / s", 5, "1/second"),
         ("2 GiBytes", 2 * 2**30, "byte"),
     ],
 )
@@ -456,6 +461,24 @@ def test_due_questions_come_first_and_chapters_mix() -> None:
     assert leitner.choose(leitner.Progress(cards), ids, 50.0, 2) == ["dp.c", "tp.b"]
 
 
+def test_a_file_of_an_older_drill_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text('{"cards": {}, "estimates": [], "session": {"queue": [["dp.max_params", 3]], "seconds_left": 9}}')
+    progress, message = leitner.load(path)
+    assert (progress.session, message) == (leitner.Session((("dp.max_params", 3),), 9.0, ""), "")
+
+
+def test_an_answer_outside_a_drill_leaves_the_drill_alone(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    left = leitner.Session((("dp.max_params", 3),), 90.0, "one")
+    leitner.save(path, leitner.Progress(session=left))
+    assert leitner.record(path, "dp.critical_batch", True, 1.0)[0].session == left
+    other = leitner.Session((("tp.bytes", 1),), 60.0, "two")
+    assert leitner.record(path, "dp.critical_batch", True, 1.0, left=other)[0].session == left
+    shorter = leitner.Session((), 60.0, "one")
+    assert leitner.record(path, "dp.critical_batch", True, 1.0, left=shorter)[0].session is None
+
+
 def test_calibration_counts_intervals_and_widths() -> None:
     e = leitner.Estimate
     score = leitner.calibration([e("a", 10, 10, 5, 20), e("b", 100, 10, 5, 20), e("c", 1, 10, None, None)])
@@ -463,6 +486,7 @@ def test_calibration_counts_intervals_and_widths() -> None:
     assert score.mean_log_error == pytest.approx(2 / 3)
     assert dict(score.curve)[3.0] == 0.5
     assert leitner.calibration([]).held is None
+    assert leitner.calibration([e("a", 0, 10, None, None)]).mean_log_error is None
 
 
 # the drill ----------------------------------------------------------------------------------------
@@ -502,6 +526,103 @@ def test_a_drill_takes_hints_wrong_and_right_answers(tmp_path: Path) -> None:
     progress, _ = leitner.load(path)
     assert len(progress.cards) == 3
     assert progress.session is None
+
+
+def test_what_a_drill_says_from_first_to_last(tmp_path: Path) -> None:
+    path, said, prompts = tmp_path / "progress.json", list[str](), list[str]()
+    names = ("memory.audit_gib", "pp.bubble", "dp.estimate_days", "tp.batch")
+    leitner.save(path, leitner.Progress(session=leitner.Session(tuple((n, 1) for n in names), 125.0)))
+    asked = {n: instance(bank.question(n), 1) for n in names}
+    lines = iter(
+        ["h", "h", "h", "h", asked["memory.audit_gib"].answer_text, "what", "steps", "22 days (10 to 90)", "next"]
+    )
+
+    def read(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(lines)
+
+    assert drill.run(path=path, read=read, say=said.append, clock=lambda: 1000.0) == 2
+    assert set(prompts) == {"> "}
+    assert said[:2] == ["You left a drill with 4 questions; it goes on. (--new begins another.)", drill.HELP]
+    assert said[2] == f"\n[2:05 left] {quiz.Asked(asked['memory.audit_gib'])!r}"
+    hints = asked["memory.audit_gib"].hints
+    assert said[3:7] == [*hints, hints[2]]
+    assert said[9].startswith("cannot read 'what'")
+    assert said[10] == "\n".join(f"{name}. {text}" for name, text in asked["pp.bubble"].steps)
+    truth = asked["dp.estimate_days"].answer / DAY
+    progress, _ = leitner.load(path)
+    (kept,) = progress.estimates
+    assert (kept.question, kept.truth / DAY) == ("dp.estimate_days", truth)
+    assert kept.point / DAY == pytest.approx(22)
+    held = "100%" if 10 <= truth <= 90 else "0%"
+    off = 10 ** abs(math.log10(22 / truth))
+    assert said[-1].split("\n")[:6] == [
+        "",
+        "2 of 4 right at the first try.",
+        "right 2, skipped 2",
+        "Boxes: 1: 3, 2: 1, 3: 0, 4: 0, 5: 0",
+        f"Estimates: 1, off by a factor of {off:.2g} on average.",
+        f"Your 90% intervals held the truth in {held} of 1.",
+    ]
+    boxes = {name: progress.cards[name].box for name in names}
+    assert boxes == dict(zip(names, (0, 0, 1, 0), strict=True)), "all three hints: right, but asked again"
+
+
+def test_a_summary_draws_the_calibration() -> None:
+    estimates = (leitner.Estimate("a", 10, 10, 5, 20), leitner.Estimate("b", 100, 10, 5, 20))
+    text = drill.summary(leitner.Progress({"dp.a": leitner.Card(2)}, estimates), Counter())
+    assert text.split("\n") == [
+        "Boxes: 1: 0, 2: 0, 3: 1, 4: 0, 5: 0",
+        "Estimates: 2, off by a factor of 3.2 on average.",
+        "Your 90% intervals held the truth in 50% of 2.",
+        *(f"  widened {w:g} times: ##########           50%" for w in (0.25, 0.5, 1, 1.5, 2, 3)),
+    ]
+
+
+def test_the_words_of_leaving_are_not_graded(tmp_path: Path) -> None:
+    for word in ("q", "quit", " q "):
+        _, said = talk(tmp_path / "progress.json", [word], names=["tp"], minutes=2, fresh=True)
+        assert said.endswith("Left with 2 questions to go. The same command takes it up again.")
+        assert "cannot read" not in said
+
+
+def test_a_drill_keeps_the_time_that_was_left(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    now = [1000.0]
+    for asleep, left in ((0, 180), (50, 130), (100, 80), (150, 60)):  # a minute at least, to take it up again
+
+        def read(_: str, asleep: int = asleep) -> str:
+            now[0] += asleep
+            raise EOFError
+
+        drill.run(["dp"], 3, path, True, read, lambda _: None, lambda: now[0])
+        session = leitner.load(path)[0].session
+        assert session is not None
+        assert session.seconds_left == left
+
+
+def test_numbers_are_new_each_time() -> None:
+    ids = drill.topics(["dp"])
+    fresh = drill.plan(leitner.Progress(), ["dp"], 2, 0.0)
+    assert fresh.queue == tuple((name, 1) for name in ids[:2])
+    assert fresh.seconds_left == 120
+    cards = {name: leitner.Card(0, 0.0, 4, 0) for name in ids}
+    assert {seed for _, seed in drill.plan(leitner.Progress(cards), ["dp"], 2, 0.0).queue} == {5}
+
+
+def test_text_is_told_in_the_width_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for columns, width in ((30, 30), (500, 120)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        drill.told("one  two " * 30 + "\n\nend")
+        lines = capsys.readouterr().out.split("\n")
+        assert width - 5 < max(map(len, lines)) <= width
+        assert lines[0].startswith("one  two one  two")
+        assert lines[1].startswith("  ")
+        assert lines[-3:] == ["", "end", ""]
+    drill.told("a\tb")
+    assert capsys.readouterr().out == "a       b\n"
 
 
 def test_a_drill_shows_the_figures_given_when_asked(tmp_path: Path) -> None:

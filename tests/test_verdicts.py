@@ -20,7 +20,7 @@ NUMBER = number()
 ESTIMATE = number(kind="estimate")
 TIME = number(unit="day", derive=lambda p: {"bytes": p.n * DAY, "half": p.n * DAY / 2})
 DOLLAR = number(unit="USD", derive=lambda p: {"bytes": p.n * 1.0, "half": p.n * 0.5})
-OPTIONS = (Option("a", "{n} GB", "{n2} is twice {n}."), Option("b", "{n2} GB."), Option("c", "none", "There is one."))
+OPTIONS = (Option("a", "{n} GB", "{n2} is twice {n}."), Option("b", "{n2} GB."), Option("c", "an X", "There is one."))
 BARE: dict[str, Any] = {"unit": "", "traps": ()}
 CHOICE = number(**BARE, kind="choice", answer="key", options=OPTIONS, derive=lambda p: {"key": "b", "n2": 2 * p.n})
 POINTS = (Point("names {n}", ("fifty", "50")), Point("says both", ("both",)))
@@ -50,6 +50,7 @@ ESTIMATES = [
     ('400', 'factor', 'bits/bytes', 0.0969, 'Far off: 50 GB; you were off by a factor of 8.'),
     ('5000', 'factor', '100', 0.0, 'Far off: 50 GB; you were off by a factor of 100.'),
     ('1e6 GB', 'ratio', '', 0.0, 'Far off: 50 GB; you were off by a factor of 20,000.'),
+    ('1e200', 'ratio', '', 0.0, 'Far off: 50 GB; you were off by a factor of 1.0e99.'),
     ('5 days', 'unit', '', 0.0, "'5 days' measures second, but byte is wanted: write e.g. '3 GB'"),
     ('-3', 'unit', '', 0.0, "an estimate must be above zero, given '-3': write e.g. '3 GB'"),
     ('0', 'unit', '', 0.0, "an estimate must be above zero, given '0': write e.g. '3 GB'"),
@@ -76,6 +77,8 @@ CHOICES = [
     ('100 GB', 'right', '', 1.0, 'Right: 100 GB.'),
     ('100 GB.', 'right', '', 1.0, 'Right: 100 GB.'),
     ('z', 'unit', '', 0.0, "'z' names no option: answer a, b or c"),
+    ('Xa', 'unit', '', 0.0, "'Xa' names no option: answer a, b or c"),
+    ('An X', 'trap', 'c', 0.0, 'Not yet. There is one.'),
     (' 50 gb ', 'trap', 'a', 0.0, 'Not yet. 100 is twice 50.'),
     (1, 'trap', 'a', 0.0, 'Not yet. 100 is twice 50.'),
 ]
