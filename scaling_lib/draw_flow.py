@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from html import escape
 
 from scaling_lib import decide
-from scaling_lib.draw import COLOURS, number, stroke, svg, text
+from scaling_lib.draw import COLOURS, Picture, number, stroke, svg, text
 from scaling_lib.job import Job
 from scaling_lib.units import show
 
@@ -65,3 +66,21 @@ def _step(step: decide.Step, verdict: decide.Verdict | None, y: float, last: boo
     for i, line in enumerate(advice):
         parts.append(text(_BOX + 68, middle + 4.5 + (i - (len(advice) - 1) / 2) * _LINE, line))
     return "".join(parts)
+
+
+def verdicts(job: Job) -> Picture:
+    """The verdicts of the flow as a table: question, yes or no, what there is, what it takes, why."""
+    found = decide.explain(job)
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(v.question)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in ("yes" if v.ok else "NO", *_sides(v), v.why))
+        + "</tr>"
+        for v in found
+    )
+    head = "".join(f"<th>{word}</th>" for word in ("question", "answer", "there is", "it takes", "why"))
+    words = "; ".join(f"{v.question} {'yes' if v.ok else 'no'}" for v in found)
+    return Picture(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>", words)
+
+
+def _sides(verdict: decide.Verdict) -> tuple[str, str]:
+    return show(verdict.value, verdict.unit), show(verdict.threshold, verdict.unit)

@@ -76,15 +76,27 @@ def _whole_batches(batch: float, step: int) -> int:
     return max(1, round(batch / step)) * step
 
 
+def model_sliders(
+    config: TransformerConfig, least_layers: int = 2, heads_step: int = 1, most_kv_heads: int = 256
+) -> tuple[Slider, ...]:
+    """Sliders of a dense model's shape, set to one: the arguments of `own_model`, the same ranges in all explorers.
+
+    The last three keep what one slider alone can reach within what the explorer's degrees divide.
+    """
+    return (
+        Slider("layers", "layers", least_layers, 200, config.n_layers),
+        Slider("d_model", "d_model", 512, 32_768, config.d_model, step=128),
+        Slider("d_ff", "d_ff", 512, 131_072, config.d_ff, step=128),
+        Slider("heads", "attention heads", heads_step, 256, config.n_heads, step=heads_step),
+        Slider("kv_heads", "KV heads", 1, most_kv_heads, config.n_kv_heads),
+        Slider("vocab", "vocabulary", 1000, 300_000, config.vocab_size),
+    )
+
+
 own_explorer = Explorer(
     "Your model, cluster and price",
     (
-        Slider("layers", "layers", 2, 200, _LLAMA.n_layers),
-        Slider("d_model", "d_model", 512, 32_768, _LLAMA.d_model, step=128),
-        Slider("d_ff", "d_ff", 512, 131_072, _LLAMA.d_ff, step=128),
-        Slider("heads", "attention heads", 1, 256, _LLAMA.n_heads),
-        Slider("kv_heads", "KV heads", 1, 256, _LLAMA.n_kv_heads),
-        Slider("vocab", "vocabulary", 1000, 300_000, _LLAMA.vocab_size),
+        *model_sliders(_LLAMA),
         Slider("peak", "peak, dense bf16 (TFLOP/s)", 50, 5000, _H100.chip.flops("bf16") / 1e12, log=True),
         Slider("hbm", "memory a chip (GB)", 16, 512, _H100.chip.hbm / 1e9),
         Slider("domain", "chips in the fast domain", 1, 256, _H100.domain),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scaling_lib.draw import bar_chart, readout
 from scaling_lib.explore import Choice, Explorer, Slider
-from scaling_lib.explorers_own import own_model
+from scaling_lib.explorers_own import model_sliders, own_model
 from scaling_lib.explorers_predict import MEASURED
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
@@ -72,12 +72,7 @@ def draw_plan(**state: object) -> str:
 plan_explorer = Explorer(
     "Your job: the best layouts",
     (
-        Slider("layers", "layers", 8, 160, _LLAMA.n_layers),
-        Slider("d_model", "d_model", 1024, 32_768, _LLAMA.d_model, step=128),
-        Slider("d_ff", "d_ff", 1024, 131_072, _LLAMA.d_ff, step=128),
-        Slider("heads", "attention heads", 8, 256, _LLAMA.n_heads, step=8),
-        Slider("kv_heads", "KV heads", 1, 64, _LLAMA.n_kv_heads),
-        Slider("vocab", "vocabulary", 1024, 300_032, _LLAMA.vocab_size, step=64),
+        *model_sliders(_LLAMA, heads_step=8, most_kv_heads=_LLAMA.n_heads),
         Choice("cluster_name", "cluster", MEASURED, "dgx-h100"),
         Choice("chips", "chips", ("64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384"), "2048"),
         Choice("sequences", "sequences a batch", ("256", "512", "1024", "2048", "4096", "8192"), "2048"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaling_lib.draw import bar_chart, readout
 from scaling_lib.explore import Choice, Explorer, Slider
-from scaling_lib.explorers_own import own_model
+from scaling_lib.explorers_own import model_sliders, own_model
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
@@ -89,12 +89,7 @@ def draw_predict(**state: object) -> str:
 predict_explorer = Explorer(
     "Your layout: seconds a step",
     (
-        Slider("layers", "layers", 64, 200, _405B.n_layers),
-        Slider("d_model", "d_model", 512, 32_768, _405B.d_model, step=128),
-        Slider("d_ff", "d_ff", 512, 131_072, _405B.d_ff, step=128),
-        Slider("heads", "attention heads", 8, 256, _405B.n_heads, step=8),
-        Slider("kv_heads", "KV heads", 1, 128, _405B.n_kv_heads),
-        Slider("vocab", "vocabulary", 1000, 300_000, _405B.vocab_size),
+        *model_sliders(_405B, least_layers=64, heads_step=8, most_kv_heads=_405B.n_heads),
         Choice("cluster_name", "cluster", MEASURED, "dgx-h100"),
         Choice("precision", "matmuls in", ("bf16", "fp8"), "bf16"),
         Choice("software", "software", tuple(SOFTWARE), "Megatron-LM or NeMo"),

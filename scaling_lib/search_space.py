@@ -143,7 +143,7 @@ RULES = (
     "schedule: more than one chunk needs a pipeline",
     "batch: a replica's sequences do not divide by the micro-batch",
     "schedule: interleaving needs microbatches in multiples of PP",
-    "zero: stages 2 and 3 would gather or scatter for each microbatch of a pipeline",
+    "zero: stages 2 and 3 communicate for each microbatch of a pipeline",
     "sequence parallelism: nothing to split without TP",
 )
 
