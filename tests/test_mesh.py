@@ -665,6 +665,7 @@ def test_pipeline_equals_one_device_and_the_ledger(p: int, m: int, b: int) -> No
     if p > 2:
         plan = job(m * b, "two-matmul", seq_len=b, model=replace(MODEL, d_model=3, n_layers=p), pp=p)
         assert list(counted(mesh).values()) == list(rows(pp.wire_bytes(plan)).values())
+        assert list(counted(mesh)) == ["forward/permute activations", "backward/permute activation gradients"]
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
