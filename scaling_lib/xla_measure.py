@@ -206,9 +206,15 @@ def toml(found: Measurement, name: str) -> str:
         f"[chips.{name}.peak]",
         *(f"{p} = {figure(rate, 'FLOP/s', 'dense = true, ')}" for p, rate in found.peak.items()),
     ]
-    if found.levels:
-        lines += ["", f"[clusters.{name}]", f'name = "{found.devices} x {found.device}, measured"', f'chip = "{name}"']
-        lines.append(f"max_chips = {found.devices}")
+    return "\n".join([*lines, *_cluster(found, name, figure)]) + "\n"
+
+
+def _cluster(found: Measurement, name: str, figure: Callable[..., str]) -> list[str]:
+    """The lines of the cluster, innermost level first; none for a device alone."""
+    if not found.levels:
+        return []
+    lines = ["", f"[clusters.{name}]", f'name = "{found.devices} x {found.device}, measured"', f'chip = "{name}"']
+    lines.append(f"max_chips = {found.devices}")
     size = 1
     for level, n in found.levels:
         size *= n
@@ -222,7 +228,7 @@ def toml(found: Measurement, name: str) -> str:
             f"latency = {figure(found.latency(level), 's')}",
             "in_network_reduction = false",
         ]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _said(key: str, value: str) -> str:
