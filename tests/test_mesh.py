@@ -30,7 +30,7 @@ from scaling_lib.mesh import (
     reduce_scatter,
     reduce_to,
 )
-from scaling_lib.mesh_block import ACTIVATIONS, block, place, shapes
+from scaling_lib.mesh_block import ACTIVATIONS, attend, block, place, shapes
 from scaling_lib.mesh_layers import (
     IN_LAYOUT,
     OUT_LAYOUT,
@@ -467,6 +467,17 @@ def test_block_on_one_device_is_llamas(alone: Any) -> None:
         check_gradient(loss, w, gradients[key])
 
 
+def test_running_softmax_takes_the_maximum_of_each_query() -> None:
+    """A query of large scores beside one of small ones: with a common maximum the latter would vanish."""
+    q = np.array([1000.0, 1.0]).reshape(1, 2, 1, 1, 1)
+    kv = np.stack([np.ones((1, 2, 1, 1)), numbers(1, 2, 1, 1)])
+    start = np.full((1, 1, 1, 2), -np.inf), np.zeros((1, 1, 1, 2)), np.zeros_like(q)
+    top, total, mixed = attend(q, kv, np.arange(2), np.arange(2), *start)
+    np.testing.assert_array_equal(top.ravel(), [1000.0, 1.0])
+    np.testing.assert_array_equal(total.ravel(), [1.0, 2.0])
+    np.testing.assert_allclose(mixed.ravel(), [kv[1, 0, 0, 0, 0], kv[1].sum()], rtol=1e-15)
+
+
 BLOCKS: dict[str, tuple[Strategy, tuple[int, ...], str]] = {
     "DP": (Strategy("X"), (4,), "X"),
     "FSDP": (Strategy("X", "X"), (4,), "X"),
@@ -870,6 +881,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
     "no arrow": (lambda: einsum("B D, D F", *example()[1:]), "does not describe In"),
     "output from nowhere": (lambda: einsum("B D -> B E", example()[1]), "does not describe In"),
     "dimension must be whole": (lambda: local(np.sort, example()[2], whole="D"), "needs D whole: all_gather it first"),
+    "block over a cut model dimension": (lambda: narrow(), "needs D whole: all_gather it first"),
     "hidden cut": (
         lambda: local(lambda a: a.sum(0), example()[1], out="D"),
         "claims equal values along axis X",
@@ -972,6 +984,11 @@ def discarded() -> Shards:
     w = example()[2]
     w.discard()
     return w
+
+
+def narrow() -> Any:
+    mesh, (x, weights, d_out) = Mesh((2,), "X"), block_inputs()
+    return block(Strategy(), mesh.shard(x, "B S D_X"), place(mesh, Strategy(), weights), mesh.shard(d_out, "B S D_X"))
 
 
 def levelless() -> float:
