@@ -45,6 +45,7 @@ class Space:
     ep_overlap: tuple[bool, ...] | None = None
 
 
+_MOST_CHIPS = 10**9  # the divisors of more take seconds to find
 _BOTH = (True, False)
 # every switch on and off, first as Megatron-LM has it
 WIDE = Space(tp_overlap=_BOTH, tp_backward_overlap=_BOTH, dp_overlap=_BOTH, ep_overlap=(False, True))
@@ -99,6 +100,8 @@ def _check(q: Question) -> None:
     """Raise ValueError for a question that no layout can answer."""
     if q.chips < 1 or q.seq_len < 1:
         raise ValueError(f"chips = {q.chips}, seq_len = {q.seq_len}: use at least 1")
+    if q.chips > _MOST_CHIPS:
+        raise ValueError(f"chips = {q.chips:,}: more than anyone has; use at most {_MOST_CHIPS:,}")
     most = q.cluster.max_chips
     if most and q.chips > most:
         raise ValueError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -189,3 +191,17 @@ def test_smallest_pipeline_of_layers_that_do_not_divide() -> None:
     from scaling_lib.course import meta_405b_job
 
     assert decide.smallest_pp(meta_405b_job) == 4
+
+
+def test_the_verdicts_as_a_table(gpu_job: Job) -> None:
+    from scaling_lib.draw_flow import verdicts as table
+
+    shown = table(with_plan(gpu_job, dp=2048, pp=1))._repr_html_()
+    found = explain(with_plan(gpu_job, dp=2048, pp=1))
+    rows = re.findall(r"<tr><th scope='row'>(.*?)</th>" + 4 * "<td>(.*?)</td>", shown)
+        r"<tr><th scope='row'>(.*?)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>", shown
+    )
+    assert [unescape(row[0]) for row in rows] == [v.question for v in found]
+    assert [row[1] == "yes" for row in rows] == [v.ok for v in found]
+    assert rows[0][2:4] == ("1,020 tokens/chip", "2,470 tokens/chip")
+    assert [unescape(row[4]) for row in rows] == [v.why for v in found]

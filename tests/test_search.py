@@ -113,6 +113,8 @@ def test_impossible_questions_are_explained() -> None:
         search(replace(ASKED, batch_tokens=10_000))
     with pytest.raises(ValueError, match="chips = 0"):
         search(replace(ASKED, chips=0))
+    with pytest.raises(ValueError, match="use at most 1,000,000,000"):
+        search(replace(ASKED, chips=10**18))
     with pytest.raises(ValueError, match="tpu-v5e has 256 chips, 512 asked for"):
         search(replace(ASKED, cluster=replace(cluster("tpu-v5e"), max_chips=256)))
     with pytest.raises(ValueError, match=r"no value of dp_overlap to search"):
