@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from scaling_lib import xla_measure, xla_run, xla_table
+from scaling_lib.__main__ import Parser
+from scaling_lib.cli import whole
 from scaling_lib.xla_layers import LAYERS, CompilerError, load_jax, simulate_devices
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The options of `python -m scaling_lib.xla`."""
-    top = argparse.ArgumentParser(prog="python -m scaling_lib.xla", description=__doc__)
-    top.add_argument("--devices", type=int, help="devices to simulate in each process on a CPU (default 16; run: 8)")
+    top = Parser(prog="python -m scaling_lib.xla", description=__doc__)
+    top.add_argument("--devices", type=whole, help="devices to simulate in each process on a CPU (default 16; run: 8)")
     several = top.add_argument_group(
         "several processes",
         "Start the same command once per process. On Slurm or Cloud TPU --distributed alone will do.",
     )
     several.add_argument("--distributed", action="store_true", help="let JAX find the other processes")
     several.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
-    several.add_argument("--processes", type=int, help="number of processes")
+    several.add_argument("--processes", type=whole, help="number of processes")
     several.add_argument("--process", type=int, help="number of this process, from 0")
     commands = top.add_subparsers(dest="command", required=True)
     table = commands.add_parser("table", help="formula, mesh and compiler side by side")
@@ -33,19 +35,33 @@ def parser() -> argparse.ArgumentParser:
     measure = commands.add_parser("measure", help="time the devices found, write a catalogue entry")
     measure.add_argument("--name", default="measured", help="name of the chip and the cluster (default measured)")
     measure.add_argument("--out", type=Path, help="TOML file to write (default: print it)")
-    measure.add_argument("--bytes", type=float, nargs="+", default=[4096.0, 2.0**20, 2.0**26], help="sizes of arrays")
-    measure.add_argument("--budget", type=float, default=2.0, help="seconds that steer the largest matmul")
+    measure.add_argument("--bytes", type=whole, nargs="+", default=[2**12, 2**20, 2**26], help="sizes of arrays")
+    measure.add_argument("--budget", type=_seconds, default=2.0, help="seconds that steer the largest matmul")
     return top
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to spend: write a number above 0")
+    return value
 
 
 def start(options: argparse.Namespace) -> Any:
     """JAX on the devices asked for, joined with the other processes where there are any.
 
-    Raises CompilerError for a coordinator without the numbers of processes.
+    Raises CompilerError for a coordinator without the numbers of processes, or with a process beyond them.
     """
     named = (options.coordinator, options.processes, options.process)
     if options.coordinator and None in named:
         raise CompilerError("--coordinator needs --processes and --process: how many there are, and which this one is")
+    if options.coordinator and not 0 <= options.process < options.processes:
+        raise CompilerError(
+            f"--process {options.process} of {options.processes}: count from 0 to {options.processes - 1}"
+        )
     wanted = options.devices or (8 if options.command == "run" else 16)
     jax = load_jax()
     if not (options.coordinator or options.distributed):
@@ -66,7 +82,8 @@ def _cases(options: argparse.Namespace, devices: int, processes: int) -> list[xl
     ]
     if not chosen:
         known = ", ".join(dict.fromkeys(f"{c.name} ({c.devices} devices)" for c in xla_table.cases()))
-        raise CompilerError(f"no such layer and strategy for {devices} devices in {processes} processes: use {known}")
+        where = f"{devices} devices" + f" in {processes} processes" * (processes > 1)
+        raise CompilerError(f"no such layer and strategy for {where}: use {known}")
     return chosen
 
 

@@ -376,6 +376,14 @@ def test_wrong_calls_say_what_to_do(capsys: pytest.CaptureFixture[str], devices:
     assert "use DP (8 devices)" in capsys.readouterr().err
     assert xla.main(["--coordinator", "localhost:1", "run"]) == 2
     assert "--coordinator needs --processes and --process" in capsys.readouterr().err
+    assert xla.main(["--coordinator", "localhost:1", "--processes", "2", "--process", "2", "run"]) == 2
+    assert "--process 2 of 2: count from 0 to 1" in capsys.readouterr().err
+    for call in (["measure", "--bytes", "-5"], ["measure", "--budget", "0"], ["--devices", "0", "run"], ["walk"], []):
+        with pytest.raises(SystemExit, match="2"):
+            xla.main(call)
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert said.endswith("--help\n")
     for wrong, why in (("--name", "no name for an entry"), ("--out", "there is no folder no/such for chip.toml")):
         assert xla.main(["measure", wrong, "no/such/chip.toml"]) == 2
         assert why in capsys.readouterr().err
