@@ -251,13 +251,14 @@ class Estimate:
 @dataclass(frozen=True)
 class Memory:
     """Bytes on the fullest chip: tensors by kind, their peak as frameworks report it (max_allocated) with an 80%
-    interval, and the range of what allocator or nvidia-smi show."""
+    interval, and what allocator or nvidia-smi show, in the median and as an 80% range."""
 
     tensors: Ledger
     allocated: float
     low: float
     high: float
     reserved_low: float
+    reserved: float
     reserved_high: float
 
 
@@ -294,7 +295,8 @@ def memory_of(job: Job, stack: Stack) -> Memory:
         peak * exp(-width),
         peak * exp(width),
         peak * told["reserved_low"],
-        peak * told["reserved_high"] + told["context"],
+        peak * told["reserved"],
+        peak * told["reserved_high"],
     )
 
 

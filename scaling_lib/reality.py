@@ -179,24 +179,27 @@ class Published:
         return each * float(self.job.batch_tokens) / (float(self.job.chips) * self.rate)
 
 
-# The paper says that optimizer and gradients are sharded, that the first and the last stage hold one layer less, and
-# that stages are interleaved, but not in how many chunks, and not what overlaps: unknown.
-META = replace(MEGATRON, virtual_stages=None, tp_overlap=None, tp_backward_overlap=None)
+# The paper says that optimizer and gradients are sharded, that stages are interleaved, and that the first and the last
+# chunk have one layer less, which leaves them the embedding and the output alone: so chunks hold one layer. It does not
+# say what overlaps: unknown.
+META = replace(MEGATRON, tp_overlap=None, tp_backward_overlap=None)
 
 
 def published_405b() -> tuple[Published, ...]:
     """The layouts of Llama 3 405B in its paper's table, with the printed rates."""
     entry, found = catalogue.find("reported_runs", "llama-3.1-405b"), []
     for row in entry["layouts"]:
-        plan = ParallelPlan(dp=row["dp"], tp=row["tp"], pp=row["pp"], cp=row["cp"], zero=2, light_ends=True)
+        config, degrees = model(entry["model"]), {name: row[name] for name in ("dp", "tp", "pp", "cp")}
+        chunks = (config.n_layers + 2) // row["pp"]
+        plan = ParallelPlan(**degrees, zero=2, virtual_stages=chunks, schedule="interleaved", light_ends=True)
         tokens = row["sequences"] * row["seq_len"]
-        job = Job(model(entry["model"]), cluster("dgx-h100"), plan, row["chips"], tokens, row["seq_len"])
+        job = Job(config, cluster("dgx-h100"), plan, row["chips"], tokens, row["seq_len"])
         found.append(Published(job, catalogue.figure(row, "rate", "FLOP/s", f"405B on {row['chips']} GPUs")))
     return tuple(found)
 
 
 def predicted_405b(i: int) -> Estimate:
-    """Our step time for layout i of `published_405b`, with unknown chunks and overlaps."""
+    """Our step time for layout i of `published_405b`, with unknown overlaps."""
     return step_time(published_405b()[i].job, META)
 
 
@@ -245,7 +248,7 @@ class Held:
 
 
 def held(runs: str) -> Held:
-    """Coverage of the 80% interval: runs "every field printed" or "with guessed fields".
+    """Coverage of the 80% interval: runs "every field printed", "with guessed fields", or rows of "used memory".
 
     Raises CatalogueError for others.
     """
@@ -253,6 +256,12 @@ def held(runs: str) -> Held:
         if row["runs"] == runs:
             return Held(runs, row["share"] / 100, row["width"] / 100)
     raise CatalogueError(f"no coverage of runs {runs!r}: {', '.join(r['runs'] for r in study()['held'])}")
+
+
+def used_memory() -> tuple[float, float, float]:
+    """What allocators or drivers show over the allocated peak: low end, median and high end of the 80% range."""
+    told = rates().memory
+    return told["reserved_low"], told["reserved"], told["reserved_high"]
 
 
 def band(chip: str, precision: str) -> tuple[float, float]:

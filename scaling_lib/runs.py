@@ -36,7 +36,7 @@ class RowError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A measured run. measured: seconds a step. memory: bytes, of the kind the source reports.
+    """A measured run. measured: seconds a step. memory, reserved: bytes, as the source reports and by the allocator.
 
     assumed: fields that the source did not print and a rule filled; unknown ones are None in the stack.
     """
@@ -53,6 +53,7 @@ class Run:
     memory_kind: str | None
     assumed: tuple[str, ...]
     suspect: str
+    reserved: float | None = None
 
     @property
     def wrong(self) -> bool:
@@ -423,6 +424,15 @@ def _shard_group(row: Mapping[str, str | None], plan: ParallelPlan) -> int:
     return min(shards, everyone) if shards and shards > 1 else everyone
 
 
+def _chips_of_layout(row: Mapping[str, str | None], assumed: list[str]) -> int:
+    """Chips of a row that tells the degrees of its layout alone. Raises RowError when they do not say how many."""
+    tp, pp, cp, dp = (maybe(row, key, assumed) for key in ("tp", "pp", "cp", "dp"))
+    if dp is None or (tp is None and pp is None):
+        raise RowError("n_chips is not printed")
+    assumed.append("n_chips")
+    return dp * (tp or 1) * (pp or 1) * (cp or 1)
+
+
 def read_row(row: Mapping[str, str | None]) -> Run:
     """A row as a run. Raises RowError with the reason when it cannot be predicted."""
     assumed: list[str] = []
@@ -431,7 +441,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     config, cluster = _config(row, assumed), _cluster(row, assumed)
     chips, seq_len = whole(row, "n_chips"), whole(row, "seq_len")
     if chips is None:
-        raise RowError("n_chips is not printed")
+        chips = _chips_of_layout(row, assumed)
     plan, vpp = _plan(row, chips, assumed)
     sequences, tokens = (_positive(row, key, assumed) for key in ("global_batch_seqs", "tokens_per_step"))
     if seq_len is None:
@@ -492,6 +502,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
         _memory_kind(row) if memory is not None else None,
         tuple(dict.fromkeys(assumed)),
         (row.get("suspect") or "").strip(),
+        _reserved(row),
     )
 
 
@@ -511,8 +522,18 @@ def _micro_batch(
     return max(1, min(1 if plan.pp > 1 else fitting, most))
 
 
+TENSORS = r"max[-_](memory[-_])?allocated|peak_memory_usage|activations [\d.]+ gib"  # what a note calls them
+
+
 def _memory_kind(row: Mapping[str, str | None]) -> str:
-    return "allocated" if re.search(r"max_(memory_)?allocated|peak_memory_usage", _notes(row)) else "used"
+    """Whether a row's memory is that of tensors ("allocated"), or what an allocator or the driver shows ("used")."""
+    return "allocated" if re.search(TENSORS, _notes(row)) else "used"
+
+
+def _reserved(row: Mapping[str, str | None]) -> float | None:
+    """Bytes that the allocator reserved, where a note tells them beside the allocated ones."""
+    found = re.search(r"reserved (\d+(?:\.\d+)?)", _notes(row))
+    return float(found[1]) * 2**30 if found else None
 
 
 def source_of(row: Mapping[str, str | None]) -> str:

@@ -96,8 +96,7 @@ def score(run: Run) -> Scored:
         return Scored(run, *seconds, estimate.unknown)
     if run.memory_kind == "allocated":
         return Scored(run, *seconds, estimate.unknown, told.allocated, told.low, told.high)
-    middle = (told.reserved_low * told.reserved_high) ** 0.5
-    return Scored(run, *seconds, estimate.unknown, middle, told.reserved_low, told.reserved_high)
+    return Scored(run, *seconds, estimate.unknown, told.reserved, told.reserved_low, told.reserved_high)
 
 
 def group(name: str, scored: Sequence[Scored]) -> Group:
@@ -180,7 +179,7 @@ def _by(scored: Sequence[Scored], key: Callable[[Scored], str]) -> tuple[Group, 
 
 
 def _memory(scored: Sequence[Scored]) -> dict[str, Group]:
-    """Errors of memory by what the source reports: allocated as a point, used as the middle of a range."""
+    """Errors of memory by what the source reports: allocated as a point, used as the median of a range."""
     groups = {}
     for kind in ("allocated", "used"):
         rows = [(s.run.memory, s) for s in scored if s.run.memory_kind == kind and s.memory and s.run.memory]

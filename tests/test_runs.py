@@ -148,6 +148,20 @@ def test_a_thousand_positions_are_1024() -> None:
         whole({"layers": "99999"}, "layers")
 
 
+def test_degrees_tell_the_chips() -> None:
+    run = read_row(ROW | {"n_chips": "", "dp": "2"})
+    assert run.job.chips == 2 * 4 * 4 * 2
+    assert "n_chips" in run.assumed
+
+
+def test_memory_is_told_apart_by_what_the_notes_say() -> None:
+    row = ROW | {"memory_gib": "60"}
+    assert read_row(row).memory_kind == "used"
+    run = read_row(row | {"notes": "max_allocated memory (reserved 66.5 GiB)"})
+    assert (run.memory_kind, run.reserved) == ("allocated", 66.5 * 2**30)
+    assert read_row(row | {"notes": 'mem-max-allocated 60 "GB"'}).memory_kind == "allocated"
+
+
 def test_an_optional_cell_that_makes_no_sense_is_named_and_replaced() -> None:
     run = read_row(ROW | {"micro_batch": "-1", "cp": "many", "ep": "0", "n_chips": "32"})
     assert {"micro_batch", "cp"} <= set(run.assumed)
