@@ -38,9 +38,12 @@ def load(path: str | Path) -> Library:
     unknown = [name for name in tables if name not in _TABLES]
     if unknown:
         raise CatalogueError(f"{path}: unknown table {unknown[0]!r}; {catalogue.near(unknown[0], _TABLES)}")
-    chips = {name: chip_from(name, entry) for name, entry in tables.get("chips", {}).items()}
-    clusters = {name: cluster_from(name, entry, chips) for name, entry in tables.get("clusters", {}).items()}
-    models = {name: config_from(name, entry) for name, entry in tables.get("models", {}).items()}
+    for kind in ("chips", "clusters", "models"):
+        if not isinstance(tables.setdefault(kind, {}), dict):
+            raise CatalogueError(f"{path}: {kind} holds no entries by name; write [{kind}.NAME]")
+    chips = {name: chip_from(name, entry) for name, entry in tables["chips"].items()}
+    clusters = {name: cluster_from(name, entry, chips) for name, entry in tables["clusters"].items()}
+    models = {name: config_from(name, entry) for name, entry in tables["models"].items()}
     if not (chips or clusters or models):
         raise CatalogueError(f"{path} holds no chips, clusters or models; see scaling_lib/data for examples")
     return Library(chips, clusters, models)

@@ -253,6 +253,10 @@ def test_own_file_errors(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(CatalogueError, match="holds no chips, clusters or models"):
         load(path)
+    for text in ("models = 3", "[[models]]"):
+        path.write_text(text)
+        with pytest.raises(CatalogueError, match=r"models holds no entries by name; write \[models\.NAME\]"):
+            load(path)
     path.write_text(MODEL.replace("d_ff = 32", 'd_ff = "32"'))
     with pytest.raises(CatalogueError, match="model tiny: d_ff is '32'; write a whole number"):
         load(path)
