@@ -18,7 +18,7 @@ from scaling_lib.explorers_predict import predict_explorer as predict_explorer
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
-from scaling_lib.rules import check
+from scaling_lib.rules import require
 from scaling_lib.units import DAY, HOUR, MINUTE, show
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "tpu-v5p", "tpu-v6e")
@@ -250,8 +250,7 @@ def draw_memory(
     c, m = cluster(cluster_name), model(model_name)
     plan = ParallelPlan(dp=dp, tp=int(tp), pp=int(pp), zero=int(zero), recompute=recompute)
     job = Job(m, c, plan, plan.chips, plan.pp * dp * seq_len, seq_len)
-    if broken := [rule for rule in check(job) if rule.fatal]:
-        raise ValueError(str(broken[0]))
+    require(job, first_only=True)
     ledger = memory.ledger(job)
     parts = [(p.name, float(p.value), show(p.value, "B")) for p in ledger if p.value]
     total = float(ledger.total)
@@ -292,8 +291,7 @@ def draw_decide(model_name: str, cluster_name: str, dp_degree: int, tp: str, pp:
     c, m = cluster(cluster_name), model(model_name)
     plan = ParallelPlan(dp=dp_degree, tp=int(tp), pp=int(pp), zero=3 if pp == "1" else 1)
     job = Job(m, c, plan, plan.chips, batch, 8192)
-    if broken := [rule for rule in check(job) if rule.fatal]:
-        raise ValueError(str(broken[0]))
+    require(job, first_only=True)
     rows = [
         ("chips", f"{plan.chips:,}"),
         ("MFU cap by bandwidth", show(decide.mfu_cap(job), "%")),

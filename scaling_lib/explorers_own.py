@@ -9,7 +9,7 @@ from scaling_lib.hardware import Chip, Cluster, Level
 from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import TransformerConfig, n_params
-from scaling_lib.rules import check
+from scaling_lib.rules import require
 from scaling_lib.units import HOUR, show
 
 _H100, _LLAMA = cluster("dgx-h100"), model("llama-3-70b")
@@ -45,8 +45,7 @@ def draw_own(
     m, c = own_model(layers, d_model, d_ff, heads, kv_heads, vocab), own_cluster(peak, hbm, domain, inside, outside)
     plan = ParallelPlan(dp=dp, tp=tp, pp=pp, zero=3 if pp == 1 else 1, recompute="selective")
     job = Job(m, c, plan, plan.chips, _whole_batches(batch, dp * seq_len), seq_len, tokens)
-    if broken := [rule for rule in check(job) if rule.fatal]:
-        raise ValueError(str(broken[0]))
+    require(job, first_only=True)
     ledger, found = memory.ledger(job), budget.budget(job, mfu, price / HOUR)
     total, cap = float(ledger.total), float(decide.mfu_cap(job))
     parts = [(p.name, float(p.value), show(p.value, "B")) for p in ledger if p.value]

@@ -9,7 +9,7 @@ from scaling_lib.job import Job, ParallelPlan
 from scaling_lib.library import cluster, model
 from scaling_lib.model import n_params
 from scaling_lib.predict import FSDP_COMPILED, FSDP_EAGER, MEGATRON, Estimate, Stack, step_time
-from scaling_lib.rules import check
+from scaling_lib.rules import require
 from scaling_lib.units import show
 
 MEASURED = ("dgx-a100", "dgx-h100", "dgx-h200", "h800-ib", "dgx-b200", "gb200-nvl72", "gb300-nvl72")
@@ -52,8 +52,7 @@ def predict_state(
         seq_len,
         precision=precision,
     )
-    if broken := [rule for rule in check(job) if rule.fatal]:
-        raise ValueError(str(broken[0]))
+    require(job, first_only=True)
     return job, step_time(job, SOFTWARE[software])
 
 

@@ -45,11 +45,14 @@ def check(job: Job) -> list[Violation]:
     return sorted(found, key=lambda v: not v.fatal)
 
 
-def require(job: Job) -> list[Violation]:
-    """The rules that only warn. Raises PlanError that lists every fatal one, a line each."""
+def require(job: Job, first_only: bool = False) -> list[Violation]:
+    """The rules that only warn. Raises PlanError with every fatal one, a line each.
+
+    first_only: name the first alone, as there is room for beside a slider.
+    """
     found = check(job)
-    if fatal := [f"  {v}" for v in found if v.fatal]:
-        raise PlanError("\n".join(["this plan cannot run:", *fatal]))
+    if fatal := [str(v) for v in found if v.fatal]:
+        raise PlanError(fatal[0] if first_only else "\n  ".join(["this plan cannot run:", *fatal]))
     return found
 
 

@@ -202,6 +202,9 @@ def test_fatal_rules_come_first_and_require_lists_them(gpu_job: Job) -> None:
     with pytest.raises(PlanError) as error:
         require(job)
     assert str(error.value).splitlines()[1:] == [f"  {v}" for v in found if v.fatal]
+    with pytest.raises(PlanError) as error:
+        require(job, first_only=True)
+    assert str(error.value) == str(found[0])
     warned = replace(gpu_job, batch_tokens=16e6)
     assert [v.fatal for v in require(warned)] == [False, False]
     assert require(warned) == check(warned)
