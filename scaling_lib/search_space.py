@@ -142,7 +142,7 @@ def outer_rule(q: Question, tp: int, pp: int, cp: int, ep: int) -> str | None:
 
 
 RULES = (
-    "layers: PP x chunks leaves more places without a layer than PP alone",
+    "layers: PP x chunks leaves more places empty than PP alone",
     "schedule: more than one chunk needs a pipeline",
     "batch: a replica's sequences do not divide by the micro-batch",
     "schedule: interleaving needs microbatches in multiples of PP",
