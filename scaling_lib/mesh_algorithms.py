@@ -6,6 +6,7 @@ collective are the sum of what each rank really sent, its steps the number of ro
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -57,7 +58,8 @@ class Count:
     def seconds(self, axes: int | None) -> float | None:
         """Seconds on the cluster: the slowest level's bytes over one chip's egress there, plus latency.
 
-        Levels work at the same time, as in `collectives.hierarchical`. axes: torus axes used. None without a cluster.
+        Levels work at the same time, as in `collectives.hierarchical`, and so do the axes of a torus: each takes a part
+        of the array first. axes: torus axes used. None without a cluster.
         """
         if self.cluster is None:
             return None
@@ -99,9 +101,29 @@ def members_by_level(group: Sequence[int], cluster: Cluster | None) -> list[int]
     return members
 
 
+def rings_by_level(group: Sequence[int], cluster: Cluster | None) -> list[int]:
+    """Members of each ring a collective of the group runs in, innermost first: one a level, one an axis on a torus."""
+    members = members_by_level(group, cluster)
+    if cluster is None:
+        return members
+    rings, unit = [], 1
+    for n, level in zip(members, cluster.levels, strict=True):
+        rings += _torus_rings(group, n, level, unit) if level.topology == "torus" and level.shape else [n]
+        unit = level.size or unit
+    return rings
+
+
+def _torus_rings(group: Sequence[int], n: int, level: Level, unit: int) -> list[int]:
+    """A block of a torus has a ring along each of its axes, the last innermost; other members form one ring."""
+    here = sorted({r // unit for r in group if _subtree(r, level) == _subtree(group[0], level)})
+    places = np.unravel_index([r % math.prod(level.shape) for r in here], level.shape)
+    sides = [len(set(along.tolist())) for along in reversed(places)]
+    return sides if math.prod(sides) == n else [n]
+
+
 def stages(groups: Groups, cluster: Cluster | None) -> list[list[list[int]]]:
-    """The groups cut by level, innermost first: at each level the ranks that exchange there."""
-    shapes = {tuple(members_by_level(g, cluster)) for g in groups}
+    """The groups cut by level and torus axis, innermost first: in each stage the ranks that exchange there."""
+    shapes = {tuple(rings_by_level(g, cluster)) for g in groups}
     if len(shapes) > 1:
         raise MeshError(
             f"groups of one axis cross the levels differently {sorted(shapes)}: align axis sizes with the domain"

@@ -206,9 +206,9 @@ def _gathered(strategy: Strategy, weights: Mapping[str, Shards], keys: tuple[str
     return {key: use(strategy, weights[key]) for key in keys}
 
 
-def _released(strategy: Strategy, weights: Mapping[str, Shards], ready: Mapping[str, Shards]) -> None:
+def _released(weights: Mapping[str, Shards], ready: Mapping[str, Shards]) -> None:
     for key, w in ready.items():
-        release(strategy, weights[key], w)
+        release(weights[key], w)
 
 
 def _again(strategy: Strategy, full: Shards, x: Shards, gain: Shards) -> Shards:
@@ -230,7 +230,7 @@ def _attention_forward(
     q, kv = _project(full, w)
     o, log_total = ring_attention(strategy, q, kv)
     out = leave(strategy, einsum("B S K G h, K G h D -> B S D", o, w["wo"]), "S", "output")
-    _released(strategy, weights, w)
+    _released(weights, w)
     return x + out, (full, q, kv, o, log_total)
 
 
@@ -256,7 +256,7 @@ def _attention_backward(
     gradients = {key: reduce_to(g, weights[key], strategy.inner, "gradients") for key, g in raw.items()}
     d_full = einsum("B S K G h, D K G h -> B S D", d_q, w["wq"])
     d_full = d_full + einsum("B S K h, D K h -> B S D", d_k, w["wk"]) + einsum("B S K h, D K h -> B S D", d_v, w["wv"])
-    _released(strategy, weights, w)
+    _released(weights, w)
     d_normed = leave(strategy, d_full, "S", "input gradient")
     d_x, gradients["norm1"] = _norm_backward(strategy, x, weights["norm1"], d_normed)
     return d_out + d_x, gradients
@@ -272,7 +272,7 @@ def _mlp_forward(strategy: Strategy, x: Shards, weights: Mapping[str, Shards]) -
     up = einsum("B S D, D F -> B S F", full, w["w_up"])
     hidden = local(lambda a, b: silu(a) * b, gate, up)
     out = leave(strategy, einsum("B S F, F D -> B S D", hidden, w["w_down"]), "S", "output")
-    _released(strategy, weights, w)
+    _released(weights, w)
     return x + out, (full, gate, up, hidden)
 
 
@@ -293,7 +293,7 @@ def _mlp_backward(
     }
     gradients = {key: reduce_to(g, weights[key], strategy.inner, "gradients") for key, g in raw.items()}
     d_full = einsum("B S F, D F -> B S D", d_gate, w["w_gate"]) + einsum("B S F, D F -> B S D", d_up, w["w_up"])
-    _released(strategy, weights, w)
+    _released(weights, w)
     d_normed = leave(strategy, d_full, "S", "input gradient")
     d_x, gradients["norm2"] = _norm_backward(strategy, x, weights["norm2"], d_normed)
     return d_out + d_x, gradients

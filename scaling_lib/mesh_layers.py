@@ -73,11 +73,10 @@ def use(strategy: Strategy, w: Shards) -> Shards:
     return w
 
 
-def release(strategy: Strategy, stored: Shards, *gathered: Shards) -> None:
-    """Discard gathered weights unless they are the stored ones."""
-    for w in gathered:
-        if strategy.shard and w is not stored:
-            w.discard()
+def release(stored: Shards, used: Shards) -> None:
+    """Discard a gathered weight; one that was used as stored stays."""
+    if used is not stored:
+        used.discard()
 
 
 def enter(strategy: Strategy, x: Shards, dim: str, name: str) -> Shards:
@@ -108,17 +107,17 @@ def two_matmul(
             full.discard()
             full = enter(strategy, x, "D", "input again")
         if strategy.reshard:
-            release(strategy, w_in, win)
-            release(strategy, w_out, wout)
+            release(w_in, win)
+            release(w_out, wout)
             wout = use(strategy, w_out)
         dy = enter(strategy, d_out, "D", "output gradient")
         d_w_out = reduce_to(einsum("B F, B D -> F D", local(silu, a), dy), w_out, strategy.inner, "gradients")
         da = local(silu_gradient, a, einsum("B D, F D -> B F", dy, wout))
-        release(strategy, w_out, wout)
+        release(w_out, wout)
         win = use(strategy, w_in) if strategy.reshard else win
         d_w_in = reduce_to(einsum("B D, B F -> D F", full, da), w_in, strategy.inner, "gradients")
         d_x = leave(strategy, einsum("B F, D F -> B D", da, win), "D", "input gradient")
-        release(strategy, w_in, win)
+        release(w_in, win)
     return out, d_x, d_w_in, d_w_out
 
 

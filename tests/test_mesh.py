@@ -276,6 +276,29 @@ def test_torus_axes_divide_the_bandwidth() -> None:
     assert seconds[1] == pytest.approx(2 * seconds[0])
 
 
+@pytest.mark.parametrize(
+    ("n", "rounds", "why"),
+    [(16, 3 + 3, "a block of 4 x 4"), (8, 3 + 1, "of 4 x 2"), (3, 2, "a line"), (6, 5, "no block: one ring")],
+)
+def test_a_torus_has_a_ring_along_each_axis(n: int, rounds: int, why: str) -> None:
+    mesh, full = Mesh((n,), "X", TORUS), numbers(n, 2 * n)
+    np.testing.assert_array_equal(all_gather(mesh.shard(full, "B_X D"), "B").whole(), full)
+    terms = einsum("J, J D -> D", mesh.shard(np.ones(n), "J_X"), mesh.shard(full, "J_X D"))
+    np.testing.assert_allclose(reduce_scatter(terms, "D").whole(), full.sum(0), atol=1e-12)
+    np.testing.assert_allclose(all_reduce(terms).whole(), full.sum(0), atol=1e-12)
+    assert [t.steps for t in mesh.log] == [rounds, rounds, 2 * rounds], why
+    assert mesh.sent(op="all_gather") == collectives.sent_bytes("all_gather", 2 * full.size, n)
+
+
+def test_a_torus_of_nodes_rings_over_nodes() -> None:
+    """Pairs of chips on a torus of 2 x 2 nodes: one round inside, one along each axis."""
+    levels = (Level("pair", "switch", 2, 400.0, 1e-3), Level("ici", "torus", 8, 90.0, 1e-3, shape=(2, 2)))
+    mesh = Mesh((8,), "X", replace(TORUS, levels=levels))
+    full = numbers(8, 2)
+    np.testing.assert_array_equal(all_gather(mesh.shard(full, "B_X D"), "B").whole(), full)
+    assert mesh.log[0].steps == 1 + 1 + 1
+
+
 # The two-matmul layer under every strategy
 
 PLANS: dict[str, tuple[tuple[int, ...], str, dict[str, int]]] = {
@@ -360,6 +383,10 @@ def test_keeping_or_gathering_again_changes_bytes_as_the_ledger_says() -> None:
         close(mine.whole(), reference)
     ledger = hybrid.wire_bytes(job(16, "two-matmul", dp=4, tp=2, reshard_after_forward=False), regather=True)
     assert counted(mesh) == rows(ledger)
+    without = Mesh((4,), "X")  # nothing was gathered, so nothing is gathered again
+    for mine, reference in run_two_matmul(replace(STRATEGIES["FSDP"], regather=True), without, 16, 8, 16):
+        close(mine.whole(), reference)
+    assert counted(without) == rows(fsdp.wire_bytes(job(16, "two-matmul", dp=4)))
 
 
 def test_gradients_across_pods() -> None:
@@ -401,6 +428,7 @@ def test_sharded_weights_lower_the_peak_of_memory() -> None:
     weights = 2 * 32 * 128 * 2
     assert peaks["DP"] >= 2 * weights  # weights and gradients
     assert peaks["FSDP"] <= peaks["DP"] - weights
+    assert peaks["FSDP"] < 2 * weights, "a gathered weight is gone before the next gradient is whole"
 
 
 # The Llama block
