@@ -164,12 +164,12 @@ def digits(value: float, figures: int = 3) -> str:
     value = float(value)
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
-    rounded = float(f"{value:.{figures - 1}e}")
-    exponent = math.floor(math.log10(abs(rounded)))
+    rounded = f"{value:.{figures - 1}e}"
+    mantissa, _, power = rounded.partition("e")
+    exponent = int(power)
     if exponent >= 9 or exponent < -4:
-        mantissa, _, power = f"{rounded:.{figures - 1}e}".partition("e")
-        return f"{mantissa}e{int(power)}"
-    return f"{rounded:,.{max(0, figures - 1 - exponent)}f}"
+        return f"{mantissa}e{exponent}"
+    return f"{float(rounded):,.{max(0, figures - 1 - exponent)}f}"
 
 
 _STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))

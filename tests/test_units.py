@@ -167,6 +167,11 @@ def test_duration_chooses_a_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
+def test_the_largest_floats_round_up_without_overflow() -> None:
+    assert digits(1.7976e308, 1) == "2e308"
+    assert show(-1.7976e308, "B", 2) == "-1.8e308 B"
+
+
 def test_usd() -> None:
     assert usd(2.5e9) == "2.50 billion USD"
     assert usd(1e6) == "1.00 million USD"
