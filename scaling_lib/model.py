@@ -215,6 +215,8 @@ def config_from(name: str, entry: Mapping[str, Any]) -> TransformerConfig:
 def _consistent(config: TransformerConfig, where: str) -> TransformerConfig:
     """The model itself. Raises CatalogueError when its numbers contradict one another."""
     moe = config.moe
+    if config.head_dim < 1:
+        raise CatalogueError(f"{where}: {config.n_heads} heads share a width of {config.d_model}; state head_dim")
     if config.n_heads % config.n_kv_heads:
         raise CatalogueError(f"{where}: {config.n_heads} heads do not divide into {config.n_kv_heads} key-value heads")
     if moe and not 1 <= moe.experts_per_token <= moe.n_experts:
