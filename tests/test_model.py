@@ -304,7 +304,7 @@ def test_absent_keys_mean_what_they_mean_to_the_library_that_wrote_them(tmp_path
         (DEEPSEEK_V3, {"n_shared_experts": "one"}, ["n_shared_experts is 'one'"]),
         (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["62 dense layers of 61", "at most n_layers"]),
         (QWEN3_MOE, {"num_experts_per_tok": 129}, ["129 of 128 experts", "experts_per_token from 1"]),
-        (LLAMA, {"num_attention_heads": 16384, "head_dim": None}, ["16384 heads share a width of 8192", "state head_dim"]),
+        (LLAMA, {"num_attention_heads": 16384, "head_dim": None}, ["share a width of 8192; state head_dim"]),
         (LLAMA, {"num_key_value_heads": 7}, ["64 heads do not divide into 7"]),
     ],
 )
