@@ -72,7 +72,7 @@ def price(text: str) -> budget.Price:
     except ValueError:  # no number, so a name
         return _named_price(text)
     if not 0 <= given * HOUR <= _MOST_USD:
-        raise argparse.ArgumentTypeError(f"{text!r} is no price; write dollars per chip-hour of at least 0, e.g. 2.0")
+        raise argparse.ArgumentTypeError(f"{text!r} is no price; write dollars per chip-hour from 0 to a million, e.g. 2.0")
     return budget.Price(text, "", given, "given")
 
 
