@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from io import StringIO
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ RECOMPUTE_WORDS = (
     (r"half|every ?(2|second)|1/2", "half"),
     (r"full|uniform|all layers|^yes$|^true$", "full"),
     (r"^(none|no|off|0|false|disabled)$", "none"),
-    (r".", "selective"),
+    (r"select|minimal|partial|offload|norm|act|core|att|qkv|mlp|moe|proj", "selective"),
 )
 
 
@@ -433,6 +434,19 @@ def _chips_of_layout(row: Mapping[str, str | None], assumed: list[str]) -> int:
     return dp * (tp or 1) * (pp or 1) * (cp or 1)
 
 
+def _contradictions(row: Mapping[str, str | None], config: TransformerConfig, plan: ParallelPlan) -> list[str]:
+    """Printed degrees that cannot be as printed: replicas that do not multiply to the chips, heads or experts cut."""
+    found, unused = [], list[str]()
+    printed, shards = maybe(row, "dp", unused), maybe(row, "fsdp", unused) or 1
+    if printed and plan.dp not in (printed, printed * shards):
+        found.append("dp")
+    if config.n_heads % plan.tp:
+        found.append("tp")
+    if config.moe and config.moe.n_experts % plan.ep:
+        found.append("ep")
+    return found
+
+
 def read_row(row: Mapping[str, str | None]) -> Run:
     """A row as a run. Raises RowError with the reason when it cannot be predicted."""
     assumed: list[str] = []
@@ -465,6 +479,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     precision = precision_of(row.get("precision") or "")
     if precision not in cluster.chip.peak:
         raise RowError(f"{cluster.chip.name} has no {precision} peak in the catalogue")
+    assumed += _contradictions(row, config, plan)
     guessed = re.split(r"[;,]", row.get("guessed") or "")
     assumed += [g.strip() for g in guessed if g.strip()]
     recompute = _word(row.get("recompute_kind"), RECOMPUTE_WORDS) or _word(row.get("recompute"), RECOMPUTE_WORDS)
@@ -490,7 +505,7 @@ def read_row(row: Mapping[str, str | None]) -> Run:
     job = Job(config, cluster, plan, chips, sequences * seq_len, seq_len, precision=precision, recipe=RECIPES["bf16"])
     memory = _positive(row, "memory_gib", assumed)
     return Run(
-        str(row.get("id") or "?"),
+        (row.get("id") or "?").strip(),
         source_of(row),
         (row.get("split") or "").strip(),
         config.name,
@@ -541,16 +556,26 @@ def source_of(row: Mapping[str, str | None]) -> str:
     return re.sub(r"-\d+\Z", "", str(row.get("id") or "").strip()) or "unnamed"
 
 
-def read_rows(path: str | Path = RUNS) -> list[dict[str, str | None]]:
-    """The rows of a CSV file as mappings. Raises RowError when it cannot be read or has no such columns."""
+def _table(path: str | Path) -> str:
+    """Text of a file as spreadsheets write it: UTF-8 or UTF-16, with commas, semicolons or tabs."""
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            rows = [
-                {re.sub(r"\W+", "_", k.strip().lower()): v if isinstance(v, str) else None for k, v in row.items() if k}
-                for row in csv.DictReader(file)
-            ]
+        raw = Path(path).read_bytes()
     except OSError as error:
         raise RowError(f"cannot read {path}: {error.strerror}; check the path") from None
+    wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+
+
+def read_rows(path: str | Path = RUNS) -> list[dict[str, str | None]]:
+    """The rows of a CSV file as mappings. Raises RowError when it cannot be read or has no such columns."""
+    text = _table(path)
+    header = text.splitlines()[0] if text.strip() else ""
+    comma = max(",;\t", key=header.count)
+    try:
+        rows = [
+            {re.sub(r"\W+", "_", k.strip().lower()): v if isinstance(v, str) else None for k, v in row.items() if k}
+            for row in csv.DictReader(StringIO(text, newline=""), delimiter=comma)
+        ]
     except csv.Error as error:
         raise RowError(f"{path} is no CSV table: {error}") from None
     if rows and "chip" not in rows[0]:
@@ -564,11 +589,16 @@ def read_runs(path: str | Path = RUNS) -> tuple[list[Run], list[Skipped]]:
     """All runs of a CSV file, and the rows that could not be read with their reasons."""
     runs: list[Run] = []
     skipped: list[Skipped] = []
+    seen: set[tuple[str | None, ...]] = set()
     for row in read_rows(path):
         try:
+            cells = tuple(row.values())
+            if (row.get("id") or "").strip() and cells in seen:
+                raise RowError("repeats a row that stands above, cell by cell")
+            seen.add(cells)
             runs.append(read_row(row))
         except (RowError, CatalogueError) as error:
             skipped.append(
-                Skipped(str(row.get("id") or "?"), source_of(row), (row.get("split") or "").strip(), str(error))
+                Skipped((row.get("id") or "?").strip(), source_of(row), (row.get("split") or "").strip(), str(error))
             )
     return runs, skipped

@@ -193,6 +193,7 @@ def _memory(scored: Sequence[Scored]) -> dict[str, Group]:
 def validate(path: str | Path = RUNS) -> Report:
     """Score every run of a CSV file with the columns of data/runs.csv. Raises RowError when the file is unreadable."""
     runs, skipped = read_runs(path)
+    rows = len(runs) + len(skipped)
     scored: list[Scored] = []
     for run in runs:
         try:
@@ -201,7 +202,7 @@ def validate(path: str | Path = RUNS) -> Report:
             skipped.append(Skipped(run.id, run.source, run.split, f"not predictable: {error}"))
     measured = [s for s in scored if s.run.measured is not None and not s.run.wrong]
     return Report(
-        len(runs) + len({s.id for s in skipped} - {r.id for r in runs}),
+        rows,
         tuple(scored),
         tuple(skipped),
         group("all", measured) if measured else None,

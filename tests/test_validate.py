@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from scaling_lib import __main__ as program
 from scaling_lib import catalogue, reality
@@ -69,6 +73,101 @@ def test_rows_never_seen_do_not_crash(tmp_path: Path) -> None:
     assert report["rows"] == 400
     assert len(report["results"]) + report["skipped"] == 400
     json.dumps(report, allow_nan=False)
+
+
+GOOD = "id,model,chip,n_chips,tp,pp,dp,seq_len,global_batch_seqs,step_time_s,recompute_kind\n"
+ROW = "x-1,Llama3-70B,H100,64,4,4,4,8192,128,11,none\n"
+
+
+def scored(tmp_path: Path, content: bytes | str) -> dict[str, Any]:
+    """The report on a file with this content, through JSON as a reader gets it."""
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    found: dict[str, Any] = json.loads(json.dumps(as_data(validate(path)), allow_nan=False))
+    return found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ("\ufeff" + GOOD + ROW).encode(),
+        (GOOD + ROW).replace("\n", "\r\n").encode(),
+        (GOOD + ROW).encode("utf-16"),
+        (GOOD + ROW).replace(",", ";").encode(),
+        (GOOD + ROW).replace(",", "\t").encode(),
+        (GOOD + ROW).replace("\n", ",,,\n").encode(),
+        (GOOD + ROW).replace("\n", "\n\n").encode(),
+        (GOOD + ROW).replace(",", " , ").encode(),
+        (GOOD.upper() + ROW).encode(),
+    ],
+    ids=["bom", "crlf", "utf-16", "semicolons", "tabs", "empty columns", "blank lines", "spaces", "capitals"],
+)
+def test_tables_are_read_as_spreadsheets_write_them(tmp_path: Path, content: bytes) -> None:
+    plain = scored(tmp_path, GOOD + ROW)["results"]
+    assert len(plain) == 1
+    assert scored(tmp_path, content)["results"] == plain
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (("64,4,4,4", "64,4,4,5"), "dp"),  # does not multiply to the chips
+        (("64,4,4,4", "48,3,4,4"), "tp"),  # 64 heads
+        (("64,4,4,4", "64,4,four,4"), "pp"),
+        (("64,4,4,4", "64,-4,4,4"), "tp"),
+    ],
+)
+def test_a_degree_that_cannot_be_widens_and_is_named(tmp_path: Path, change: tuple[str, str], named: str) -> None:
+    plain, odd = (scored(tmp_path, GOOD + row)["results"][0] for row in (ROW, ROW.replace(*change)))
+    assert named in odd["assumed"]
+    assert named not in plain["assumed"]
+
+
+def test_an_unknown_word_is_unknown(tmp_path: Path) -> None:
+    assert "recompute" not in scored(tmp_path, GOOD + ROW)["results"][0]["unknown"]
+    assert "recompute" in scored(tmp_path, GOOD + ROW.replace("none", "banana"))["results"][0]["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (ROW.replace("H100", "Abacus"), "not in the catalogue"),
+        (ROW.replace("64,4,4,4", "64,5,4,4"), "does not divide 64"),
+        (ROW.replace("64,4,4,4", "0,4,4,4"), "no positive number"),
+        (ROW.replace("64,4,4,4", "1e30,4,4,4"), "no positive number"),
+        (ROW.replace("64,4,4,4", "1e9,4,4,4"), "more than any run"),
+        (ROW.replace("64,4,4,4", "NaN,,,"), "n_chips is not printed"),
+        (ROW.replace("8192", "-8192"), "seq_len is '-8192'"),
+        (ROW.replace("8192", "long"), "seq_len is 'long'"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_skipped_with_its_reason(tmp_path: Path, row: str, reason: str) -> None:
+    report = scored(tmp_path, GOOD + ROW + row.replace("x-1", "x-2"))
+    assert (report["rows"], report["scored"], report["skipped"]) == (2, 1, 1)
+    assert reason in report["skipped_rows"][0]["reason"]
+
+
+def test_rows_are_counted_with_repeats_and_without_names(tmp_path: Path) -> None:
+    again = scored(tmp_path, GOOD + ROW + ROW)
+    assert (again["rows"], again["scored"], again["skipped"]) == (2, 1, 1)
+    assert "repeats a row" in again["skipped_rows"][0]["reason"]
+    other = scored(tmp_path, GOOD + ROW + ROW.replace(",11,", ",12,"))
+    assert (other["rows"], other["scored"]) == (2, 2)
+    nameless = scored(tmp_path, GOOD + 2 * ROW.replace("x-1", "") + 2 * ROW.replace("x-1", "").replace("H100", "?"))
+    assert (nameless["rows"], nameless["scored"], nameless["skipped"]) == (4, 2, 2)
+    assert scored(tmp_path, "")["rows"] == scored(tmp_path, GOOD)["rows"] == 0
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 10), st.text(max_size=8) | st.floats().map(str)), min_size=1, max_size=4))
+def test_any_cell_is_scored_or_skipped(tmp_path: Path, cells: list[tuple[int, str]]) -> None:
+    row = ROW.strip().split(",")
+    for at, value in cells:
+        row[at] = value
+    out = io.StringIO()
+    csv.writer(out).writerow(row)
+    report = scored(tmp_path, (GOOD + out.getvalue()).encode("utf-8", errors="replace"))
+    assert len(report["results"]) + report["skipped"] == report["rows"]
 
 
 def test_a_file_with_few_columns_is_enough(tmp_path: Path) -> None:
