@@ -81,7 +81,7 @@ def interview(seed: int, clock: Callable[[], float] = time.monotonic) -> Generat
     """The interview as a conversation: yields what the interviewer says, takes an answer, returns the debrief.
 
     A wrong answer brings its diagnosis and a second try; a right one the next question of the interviewer's, which is
-    noted and not judged. Empty answers pass.
+    noted and not judged. An answer that cannot be read may be said again. Empty answers pass.
     """
     turns: list[Turn] = []
     start = clock()
@@ -91,6 +91,9 @@ def interview(seed: int, clock: Callable[[], float] = time.monotonic) -> Generat
         said = f"{head}\n{quiz.Asked(asked)!r}"
         answer = yield said
         verdicts, notes = [quiz.grade(asked, answer)] if answer.strip() else [], []
+        if verdicts and verdicts[0].kind == "unit":
+            answer = yield f"{verdicts[0]}\nSay it again."
+            verdicts = [quiz.grade(asked, answer)] if answer.strip() else []
         if verdicts and not verdicts[0]:
             again = yield f"{verdicts[0]}\nThink of this: {asked.hints[1]}\nTry once more."
             verdicts += [quiz.grade(asked, again)] if again.strip() else []

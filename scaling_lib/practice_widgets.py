@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -25,10 +27,15 @@ class Practice:
         return {**bundle, key: view[key]} if key in view else bundle
 
 
-def _answer_box(ipywidgets: Any) -> tuple[Any, Any]:
-    """A field for the answer and its button."""
+def _answer_box(ipywidgets: Any, judge: Callable[[Any], None]) -> tuple[Any, Any]:
+    """A field for the answer and its button; Enter does what the button does."""
     field = ipywidgets.Text(placeholder="answer with its unit", layout=ipywidgets.Layout(width="min(100%, 24em)"))
-    return field, ipywidgets.Button(description="Check", button_style="primary")
+    with warnings.catch_warnings():  # what is to be used instead also fires when the field is left for a hint
+        warnings.simplefilter("ignore", DeprecationWarning)
+        field.on_submit(judge)
+    button = ipywidgets.Button(description="Check", button_style="primary")
+    button.on_click(judge)
+    return field, button
 
 
 def drills() -> Practice:
@@ -40,23 +47,23 @@ def drills() -> Practice:
         chapters = [s for s in bank.STEMS if any(q.stem == s and q.kind in KINDS for q in quiz.items())]
         chapter = ipywidgets.Dropdown(options=chapters, value="dp", description="chapter")
         shown, verdict = ipywidgets.HTML(), ipywidgets.HTML()
-        field, button = _answer_box(ipywidgets)
         another = ipywidgets.Button(description="Another")
-        state: dict[str, Any] = {"count": 0}
+        state: dict[str, Instance] = {}
+        counts: Counter[str] = Counter()
+
+        def judge(_: Any) -> None:
+            verdict.value = verdict_html(quiz.grade(state["asked"], field.value))
+
+        field, button = _answer_box(ipywidgets, judge)
 
         def renew(_: Any = None) -> None:
             pool = [q for q in quiz.items(chapter=chapter.value) if q.kind in KINDS]
-            state["count"] += 1
-            asked = instance(pool[(state["count"] - 1) % len(pool)], state["count"])
+            counts[chapter.value] += 1
+            asked = instance(pool[(counts[chapter.value] - 1) % len(pool)], counts[chapter.value])
             state["asked"], shown.value, verdict.value, field.value = asked, question_html(asked), "", ""
-
-        def judge(_: Any) -> None:
-            asked: Instance = state["asked"]
-            verdict.value = verdict_html(quiz.grade(asked, field.value))
 
         chapter.observe(renew, names="value")
         another.on_click(renew)
-        button.on_click(judge)
         renew()
         return ipywidgets.VBox([chapter, shown, ipywidgets.HBox([field, button, another]), verdict])
 
@@ -67,14 +74,14 @@ def interview(seed: int = 1) -> Practice:
     """The mock interview: what is said, a field for the answer, the debrief at the end."""
 
     def spoken(text: str) -> str:
-        return f"<pre style='white-space: pre-wrap'>{escape(text)}</pre>"
+        return f"<pre style='white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere'>{escape(text)}</pre>"
 
     def build() -> Any:
         import ipywidgets
 
         talk = mock.interview(seed)
-        said = ipywidgets.HTML()
-        field = ipywidgets.Textarea(placeholder="your answer", layout=ipywidgets.Layout(width="100%", height="6em"))
+        said, written = ipywidgets.HTML(), ipywidgets.Output()
+        field = ipywidgets.Textarea(placeholder="your answer", layout=ipywidgets.Layout(width="auto", height="6em"))
         button = ipywidgets.Button(description="Answer", button_style="primary")
 
         asked = [next(talk)]  # what belongs to the present stage, so that a second try still shows the question
@@ -86,10 +93,13 @@ def interview(seed: int = 1) -> Practice:
                 asked[:] = [following] if following.startswith("[") else [*asked, f"> {field.value}", following]
                 said.value = spoken("\n\n".join(asked))
             except StopIteration as end:
-                said.value, button.disabled, field.disabled = spoken(str(end.value)), True, True
+                said.value, button.disabled, field.disabled = "", True, True
+                written.outputs = (
+                    {"output_type": "display_data", "data": {"text/markdown": str(end.value)}, "metadata": {}},
+                )
             field.value = ""
 
         button.on_click(send)
-        return ipywidgets.VBox([said, field, button])
+        return ipywidgets.VBox([said, written, field, button])
 
     return Practice(spoken(next(mock.interview(seed, clock=lambda: 0.0))), build)

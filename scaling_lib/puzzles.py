@@ -11,7 +11,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -99,12 +99,13 @@ class Run:
     trace: tuple[Event, ...] = ()
     error: str = ""
 
-    def like(self, other: Run) -> bool:
-        """Whether two runs cannot be told apart, but for the order of their moves."""
+    def like(self, other: Run, budgets: bool = True) -> bool:
+        """Whether two runs cannot be told apart, but for the order of their moves; budgets: by memory and time too."""
         return (
             (self.error, self.layouts) == (other.error, other.layouts)
             and all(map(_same, self.results, other.results))
-            and all(map(math.isclose, (self.sent, self.held, self.seconds), (other.sent, other.held, other.seconds)))
+            and math.isclose(self.sent, other.sent)
+            and (not budgets or all(map(math.isclose, (self.held, self.seconds), (other.held, other.seconds))))
         )
 
 
@@ -147,6 +148,9 @@ def run(name: str, solve: Callable[..., Any], n: int, size: int) -> Run:
     try:
         found = solve(*arguments)
         outputs = found if isinstance(found, (tuple, list)) else (found,)
+        for output in outputs:
+            if not hasattr(output, "whole"):
+                raise TypeError(f"`solve` returns {type(output).__name__} where an array of the mesh is wanted")
         results = tuple(r.whole() for r in outputs)
     except Exception as error:  # whatever the learner's code does wrong is their verdict
         return Run(error=f"{type(error).__name__}: {error}")
@@ -181,15 +185,15 @@ def picture(name: str, solve: Callable[..., Any]) -> str:
     return trace_svg(name.replace("_", " "), run(name, solve, 4, 2).trace)
 
 
-def _told(wrong: Verdict, mistakes: Sequence[tuple[bool, str, str]]) -> Verdict:
+def _told(wrong: Verdict, mistakes: Sequence[tuple[int, str, str]]) -> Verdict:
     """The verdict with the name and sentence of the usual mistake that does the same, where there is one.
 
-    mistakes: those that do, each with whether it does so move by move; such a one is preferred.
+    mistakes: those that do, each with how like it is, as on other sizes and move by move; the likest is told.
     """
     if wrong.name == NotImplementedError.__name__:
         return Verdict("wrong", "The marked cells are not filled in yet.", wrong.name)
     if not mistakes:
-        return wrong
+        return replace(wrong, message=f"{wrong.message}.")
     _, name, why = max(mistakes, key=lambda m: m[0])
     return Verdict("trap", f"Not yet: {why} ({wrong.message}.)", name, wrong.score)
 
@@ -207,8 +211,17 @@ def _judge_mesh(name: str, solve: Callable[..., Any], n: int, size: int) -> Verd
     wrong = _difference(own, kept, wanted(name, n, size), f"On {n} devices", n, getattr(module, "order", None))
     if wrong is None:
         return None
-    runs = [(run(name, f, n, size), what, why) for what, why, f in module.MISTAKES]
-    return _told(wrong, [(other.trace == own.trace, what, why) for other, what, why in runs if other.like(own)])
+    right = wrong.score > 0  # the numbers are: then only the budgets tell mistakes apart
+    alike = [m for m in module.MISTAKES if run(name, m[2], n, size).like(own, right)]
+    if not alike:
+        return _told(wrong, [])
+    large = run(name, solve, *SIZES[-1])  # on few devices different mistakes coincide
+    ranks = [
+        (other.like(large, right), other.trace == large.trace) for other in (run(name, m[2], *SIZES[-1]) for m in alike)
+    ]
+    return _told(
+        wrong, [(10 * same + moves, what, why) for (same, moves), (what, why, _) in zip(ranks, alike, strict=True)]
+    )
 
 
 def _difference(
@@ -230,14 +243,15 @@ def _difference(
     late = order([(e.kind, e.label) for e in own.trace]) if order else ""
     if late:
         return Verdict("factor", f"{at} the results are right, but {late}", "order", 0.5)
-    for what, mine, most, unit in (
-        ("sends", own.sent, kept.sent, "B"),
-        ("holds", own.held, kept.held, "B"),
-        ("takes", own.seconds, kept.seconds, "s"),
+    for what, mine, most, unit, look in (
+        ("sends", own.sent, kept.sent, "B", "look for a move too many, or for a whole array where a part would do"),
+        ("holds", own.held, kept.held, "B", "look for what is gathered too early, or kept when it is done with"),
+        ("takes", own.seconds, kept.seconds, "s", "look for moves that wait for each other and need not"),
     ):
         if mine > most * (1 + 1e-9):
-            more = f"{mine / most:.3g} times as much" if most else "where nothing is needed"
-            return Verdict("factor", f"{at} the results are right, but it {what} {show(mine, unit)}, {more}", what, 0.5)
+            more = f"{mine / most:.3g} times as much as needed" if most else "where nothing is needed"
+            said = f"{at} the results are right, but it {what} {show(mine, unit)}, {more}: {look}"
+            return Verdict("factor", said, what, 0.5)
     return None
 
 
@@ -251,7 +265,10 @@ def _slip(found: np.ndarray, right: np.ndarray, n: int) -> str:
             else ""
         )
         return f"the right one times {scale:.4g}{why}"
-    return f"wrong in {np.mean(~np.isclose(found, right)):.0%} of its elements"
+    off = ~np.isclose(found, right)
+    first = tuple(int(i) for i in np.argwhere(off)[0])
+    there = f"{float(found[first]):.4g} stands where {float(right[first]):.4g} belongs"
+    return f"wrong in {np.mean(off):.0%} of its elements, the first at {list(first)}: {there}"
 
 
 def _simulated(solve: Callable[..., Any], p: int, m: int) -> Simulation | str:

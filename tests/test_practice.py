@@ -8,10 +8,11 @@ import re
 import sqlite3
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scaling_lib import bank, cheatsheet, dp, given, mock, quiz, sheets
+from scaling_lib import bank, cheatsheet, dp, given, mock, practice_widgets, quiz, sheets
 from scaling_lib.__main__ import main
 from scaling_lib.hardware import cluster
 from scaling_lib.questions import QuestionError, instance
@@ -232,6 +233,18 @@ def test_wrong_answers_bring_a_diagnosis_a_second_try_and_the_steps() -> None:
     assert "To revise: " in text
 
 
+def test_an_answer_that_cannot_be_read_costs_no_try() -> None:
+    talk = mock.interview(4, clock(1))  # type: ignore[arg-type]
+    (_, _), (stage, asked) = mock.questions_of(4)[:2]
+    next(talk)
+    said = talk.send("")
+    assert stage.title in said
+    again = talk.send("many")
+    assert again.startswith("cannot read 'many'")
+    assert again.endswith("Say it again.")
+    assert talk.send(asked.answer_text).startswith(("Right", "[")), "right at the first try that counts"
+
+
 def test_an_interview_broken_off_is_debriefed() -> None:
     def leave(_: str) -> str:
         raise EOFError
@@ -312,3 +325,36 @@ def test_where_there_is_no_terminal_practice_is_left(
     assert "[0:00 of 45 min]" not in capsys.readouterr().out, "a debrief that cannot be written is known at once"
     assert main(["mock", "--seed", "1", "--out", str(tmp_path / "debrief.md")]) == 0
     assert (tmp_path / "debrief.md").read_text(encoding="utf-8").startswith("# Mock interview 1")
+
+
+def buttons(box: object) -> dict[str, Any]:
+    """The buttons of a widget by their text."""
+    found: dict[str, Any] = {}
+    for child in getattr(box, "children", ()):
+        found |= buttons(child)
+        if type(child).__name__ == "Button":
+            found[child.description] = child
+    return found
+
+
+def test_widgets_judge_renew_and_debrief() -> None:
+    pytest.importorskip("ipywidgets")
+    box = practice_widgets.drills().build()
+    chapter, shown, row, verdict = box.children
+    field = row.children[0]
+    field.value = "1099"
+    field._handle_string_msg(field, {"event": "submit"}, [])  # what a browser sends when Enter is pressed
+    assert "both directions" in verdict.value
+    buttons(box)["Another"].click()
+    assert (field.value, verdict.value) == ("", "")
+    chapter.value = "pp"
+    assert 'data-question="pp.bubble" data-seed="1"' in shown.value
+    talk = practice_widgets.interview(2).build()
+    said, written, field, button = talk.children
+    for _ in range(40):
+        if not button.disabled:
+            field.value = "1 parsec"
+            button.click()
+    assert button.disabled
+    assert said.value == ""
+    assert written.outputs[0]["data"]["text/markdown"].startswith("# Mock interview 2")

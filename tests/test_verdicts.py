@@ -60,7 +60,7 @@ ESTIMATES = [
     ('50 (40-60)', 'right', '', 1.0, 'Good estimate: 50 GB; you were off by a factor of 1. Your interval holds it.'),
     ('50 GB ± 5', 'unit', '', 0.0, "cannot read the interval in '50 GB ± 5': write e.g. '20 days (10 to 40)'"),
     ('50 +/- 5', 'unit', '', 0.0, "cannot read the interval in '50 +/- 5': write e.g. '20 days (10 to 40)'"),
-    ('50 [5]', 'unit', '', 0.0, "cannot read the interval in '50 [5]': write e.g. '20 days (10 to 40)'"),
+    ('50 (5)', 'unit', '', 0.0, "cannot read the interval in '50 (5)': write e.g. '20 days (10 to 40)'"),
     ('50 (60 to 70)', 'unit', '', 0.0, "interval '50 (60 to 70)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('50 (10 to 40)', 'unit', '', 0.0, "interval '50 (10 to 40)' is out of order: write e.g. '20 days (10 to 40)' with low <= point <= high"),
     ('9 (8 to 60)', 'ratio', '', 0.2553, 'Far off: 50 GB; you were off by a factor of 5.6. Your interval holds it.'),

@@ -2,6 +2,7 @@
 
 Gather a layer's weight before it is used, drop it afterwards, and have the next one gathered already while this one
 computes. At most two gathered layers may live at a time.
+`einsum` names dimensions without their axes, as in "B D, D E -> B E"; `discard` frees an array.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Weights are stored cut over X (FSDP) and Y (TP); activations over X in the batch and over Y in D. Gather weights over X only,
 the input over Y only.
+`einsum` names dimensions without their axes, as in "B D, D F -> B F"; `all_gather` takes the dimension to be whole, then the axis.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ MISTAKES = (
      lambda x, place: _ring(x, place, x.shape[0] - 1, 0)),
     ("adding what is finished", "in the second round what arrives is complete, so it replaces and is not added.",
      lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, then=True)),
-    ("replacing instead of adding", "in the first round what arrives is a partial sum, so add your own chunk to it.",
+    ("replacing instead of adding", "no sums go round: add what arrives in the first round, and begin the second with the chunk just completed (step -1).",
      lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, add=False)),
     ("the wrong chunk", "what arrives is the chunk that your neighbour sent, one place before the one you sent yourself.",
      lambda x, place: _ring(x, place, x.shape[0] - 1, x.shape[0] - 1, at=0)),

@@ -2,6 +2,7 @@
 
 Between blocks each device keeps a slice of D. Open the input once, multiply with the own slice of F, and hand the
 output back in slices, with a gather and a reduce-scatter and no all-reduce.
+`einsum` names dimensions without their axes, as in "B D, D F -> B F"; `all_gather` takes the dimension to be whole.
 """
 
 from __future__ import annotations
