@@ -122,7 +122,7 @@ def _hops(schedule: Schedule, p2p: float) -> list[float]:
 def _flat(schedule: Schedule, codes: Sequence[int]) -> Sequence[int]:
     """Codes with each pair as its forward, then its backward."""
     width = 4 * schedule.block
-    if max(codes, default=0) < width:
+    if max(codes) < width:
         return codes
     return [part for code in codes for part in ((code % width, code // width) if code >= width else (code,))]
 
