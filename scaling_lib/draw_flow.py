@@ -69,7 +69,7 @@ def _step(step: decide.Step, verdict: decide.Verdict | None, y: float, last: boo
 
 
 def verdicts(job: Job) -> Picture:
-    """The verdicts of the flow as a table: question, yes or no, what there is, what it takes, why."""
+    """The verdicts of the flow as a table: question, yes or no, value, threshold, why."""
     found = decide.explain(job)
     rows = "".join(
         f"<tr><th scope='row'>{escape(v.question)}</th>"
@@ -77,7 +77,7 @@ def verdicts(job: Job) -> Picture:
         + "</tr>"
         for v in found
     )
-    head = "".join(f"<th>{word}</th>" for word in ("question", "answer", "there is", "it takes", "why"))
+    head = "".join(f"<th>{word}</th>" for word in ("question", "answer", "value", "threshold", "why"))
     words = "; ".join(f"{v.question} {'yes' if v.ok else 'no'}" for v in found)
     return Picture(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>", words)
 
