@@ -394,7 +394,7 @@ def recipe(row: Mapping[str, str | None]) -> Mapping[str, Any]:
     table = f"{row.get('source_repo_or_title') or ''} {row.get('source_path_or_table') or ''}".lower()
     found = re.search(r"\b(2\d\.\d\d)(\.\d\d)? nemo container", table)
     release = found[1] if found else ""
-    texts = {"source": table} | {key: fold(row.get(key) or "") for key in ("model", "chip", "precision")}
+    texts = {"table": table} | {key: fold(row.get(key) or "") for key in ("model", "chip", "precision")}
     for entry in _recipes():
         first, last = entry.get("releases", ("", "99"))
         if first <= release <= last and all(re.search(entry.get(key, ""), text) for key, text in texts.items()):
