@@ -264,6 +264,11 @@ def used_memory() -> tuple[float, float, float]:
     return told["reserved_low"], told["reserved"], told["reserved_high"]
 
 
+def peaks_of_others() -> float:
+    """How far off the allocated peak of another source than the one with the most rows lies at most, a fraction."""
+    return exp(rates().memory["allocated_between"]) - 1
+
+
 def band(chip: str, precision: str) -> tuple[float, float]:
     """How far below and above the prediction the 80% interval of a dense run reaches whose every field is printed."""
     table = rates()

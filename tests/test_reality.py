@@ -58,6 +58,9 @@ def test_the_interval_is_as_wide_as_its_evidence_is_thin() -> None:
     assert -0.12 < low < 0 < high < 0.12
     assert reality.band("gb300", "fp8")[0] < low
     assert reality.held("with guessed fields").width > reality.held("every field printed").width
+    assert 0 < reality.peaks_of_others() < 0.2
+    low, middle, high = reality.used_memory()
+    assert 0.9 < low < middle < high < 2
     with pytest.raises(CatalogueError, match="no coverage of runs 'all'"):
         reality.held("all")
 
