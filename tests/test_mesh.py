@@ -291,8 +291,8 @@ def test_a_torus_has_a_ring_along_each_axis(n: int, rounds: int, why: str) -> No
 
 
 def test_a_torus_of_nodes_rings_over_nodes() -> None:
-    """Pairs of chips on a torus of 2 x 2 nodes: one round inside, one along each axis."""
-    levels = (Level("pair", "switch", 2, 400.0, 1e-3), Level("ici", "torus", 8, 90.0, 1e-3, shape=(2, 2)))
+    """Pairs of chips on 2 x 2 of the nodes of a torus: one round inside, one along each axis."""
+    levels = (Level("pair", "switch", 2, 400.0, 1e-3), Level("ici", "torus", 16, 90.0, 1e-3, shape=(4, 2)))
     mesh = Mesh((8,), "X", replace(TORUS, levels=levels))
     full = numbers(8, 2)
     np.testing.assert_array_equal(all_gather(mesh.shard(full, "B_X D"), "B").whole(), full)
