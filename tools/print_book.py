@@ -37,7 +37,7 @@ MOVE_ANSWERS = """() => {
   starts.forEach(heading => { if (heading !== first) heading.style.breakBefore = 'page'; });
   for (const fold of main.querySelectorAll('details, .admonition.dropdown')) {
     const name = fold.querySelector('summary, .admonition-title')?.textContent.trim() || '';
-    if (/the code|hint/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
+    if (/the code|hint|given/i.test(name)) { if (fold.tagName === 'DETAILS') fold.open = true; continue; }
     const heading = starts.filter(h => h.compareDocumentPosition(fold) & 4).pop();
     const title = (heading?.textContent || '').replace('#', '').trim();
     if (title !== chapter) {
@@ -50,7 +50,7 @@ MOVE_ANSWERS = """() => {
     const kept = document.createElement('div');
     kept.id = id;
     kept.innerHTML = `<h3>Answer ${count}</h3>`;
-    if (about) kept.firstElementChild.textContent += `: ${about.dataset.question}`;
+    if (about) kept.firstElementChild.textContent += `: ${about.dataset.question}, ${name.toLowerCase()}`;
     fold.replaceWith(link);
     fold.querySelector('summary, .admonition-title')?.remove();
     kept.append(...fold.childNodes);
