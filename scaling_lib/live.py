@@ -320,8 +320,12 @@ DOOR: dict[str, Callable[..., Any]] = {
 
 
 def call(name: str, arguments: str) -> str:
-    """Call one of DOOR with JSON arguments; what it returns, or why it could not, as JSON."""
+    """Call one of DOOR with JSON arguments; what it returns, what it needs loaded, or why it could not, as JSON."""
     try:
         return json.dumps({"value": DOOR[name](*json.loads(arguments))})
+    except ModuleNotFoundError as error:
+        if error.name not in live_cells.LOADABLE:
+            raise
+        return json.dumps({"value": {"needs": [error.name]}})
     except ValueError as error:
         return json.dumps({"error": str(error)})

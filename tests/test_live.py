@@ -177,5 +177,7 @@ def test_an_explorer_says_which_package_it_needs(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "numpy", None)
     monkeypatch.delitem(sys.modules, "scaling_lib.search", raising=False)
     assert live.face(address, {}) == {"needs": ["numpy"]}
+    told = live.call("table", json.dumps([address, {}, "csv"]))
+    assert json.loads(told) == {"value": {"needs": ["numpy"]}}, "a file can be asked for before any picture"
     monkeypatch.undo()
     assert "<svg" in live.face(address, {})["html"]
