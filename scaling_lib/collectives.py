@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaling_lib.hardware import Cluster, Hop
-from scaling_lib.units import maximum
+from scaling_lib.units import maximum, where
 
 OPS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p")
 
@@ -66,6 +66,15 @@ def all_to_all_ring(size: Any, egress: Any) -> Any:
     Equation: eq-all-to-all-ring.
     """
     return size / (4 * egress)
+
+
+def links_passed(n: Any, axes: Any = 0) -> Any:
+    """Links that a byte of an all-to-all of n chips passes, on average, the bytes that stay among them counted.
+
+    (n-1)/n on a switch; a n^(1/a) / 4 on the rings of a torus' a axes, a quarter of each ring. axes: 0 on a switch.
+    """
+    rings = maximum(1, axes)
+    return where(axes == 0, (n - 1) / n, where(n > 1, rings * n ** (1 / rings) / 4, 0.0))
 
 
 def p2p(size: Any, egress: Any, hop: Any = 0.0) -> Any:

@@ -171,7 +171,7 @@ def _ask_pods(job: Job) -> Verdict:
 def _ask_experts(job: Job) -> Verdict:
     now, width = ep.times(job), ep.min_d_ff_expert(job)
     hops = job.cluster.hops(job.plan.ep, job.plan.tp, job.torus_axes[0])
-    slowest = max(hops, key=lambda hop: ep.exchange_seconds(1.0, job.plan.ep, [hop]))
+    slowest = max(hops, key=lambda hop: ep.exchange_seconds(1.0, job.plan.ep, [hop], job.torus_axes[0]))
     hidden = min(1.0, now.forward_math / now.forward_comms)
     return Verdict(
         "experts",

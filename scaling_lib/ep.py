@@ -91,19 +91,22 @@ def times(job: Job) -> Times:
     work = flops(job)
     hops = job.cluster.hops(job.plan.ep, job.plan.tp, job.torus_axes[0])
     size = job.tokens_per_rank * _moe(job).experts_per_token * job.model.d_model * job.element_bytes
-    seconds = 2 * exchange_seconds(size, job.plan.ep, hops)
+    seconds = 2 * exchange_seconds(size, job.plan.ep, hops, job.torus_axes[0])
     return Times(work["forward"] / job.peak, seconds, work["backward"] / job.peak, seconds)
 
 
-def exchange_seconds(size: Any, n: Any, hops: Any) -> Any:
-    """Seconds of a direct all-to-all over levels: each chip sends its peers beyond a level with its own link there.
+def exchange_seconds(size: Any, n: Any, hops: Any, axes: int | None = None) -> Any:
+    """Seconds of an all-to-all over levels: each chip sends its peers beyond a level with its own link there.
 
-    size: bytes of one chip's array, padding included. The slowest level decides; latency left out.
+    A switch delivers directly; on a torus the chips between pass the bytes on, a quarter of each axis' ring. size:
+    bytes of one chip's array, padding included. axes: torus axes used, all when None, as in the egress of the hops.
+    The slowest level decides; latency left out. Source: JAX Scaling Book, chapter 3.
     """
     slowest: Any = 0.0
     for hop in hops:
-        peers = hop.below * (hop.members - 1)
-        slowest = maximum(slowest, size * peers / n / (hop.egress / hop.below))
+        rings = (axes or len(hop.level.shape)) if hop.level.topology == "torus" else 0
+        sent = size * hop.below * hop.members * collectives.links_passed(hop.members, rings) / n
+        slowest = maximum(slowest, sent / (hop.egress / hop.below))
     return slowest
 
 

@@ -24,12 +24,11 @@ def seconds(op: str, size: float, cluster_name: str, n: int) -> tuple[float, flo
     """
     hops = cluster(cluster_name).hops(n)
     level = hops[0].level
-    if op == "all_to_all" and level.topology == "torus":
-        axes = len(level.shape)
-        side = n ** (1 / axes)
-        return float(collectives.all_to_all_ring(size * side / n, level.egress)), axes * side / 2 * level.latency
     wait = float(collectives.latency(hops)) * (2 if op == "all_reduce" else 1)
     if op == "all_to_all":
+        if level.topology == "torus":
+            axes = len(level.shape)
+            wait = axes * n ** (1 / axes) / 2 * level.latency
         return float(ep.exchange_seconds(size / n, n, hops)), wait
     return float(collectives.hierarchical(op, size, hops)), wait
 

@@ -214,6 +214,7 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         peak=chip.flops("bf16"),
         hbm=chip.hbm_bandwidth,
         link=levels[0].chip_egress(),
+        link_axes=len(levels[0].shape),
         domain=levels[0].size or job.chips,
         nic=levels[-1].chip_egress(),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from scaling_lib.collectives import links_passed
 from scaling_lib.units import log2, maximum, minimum, where
 
 
@@ -118,6 +119,7 @@ class Case:
     peak: Any  # dense bf16 peak
     hbm: Any
     link: Any
+    link_axes: Any  # axes of the innermost level where it is a torus, 0 where it is a switch
     domain: Any
     nic: Any
 
@@ -171,7 +173,8 @@ def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
     size = 2 * own * case.d_model * 2  # of one copy of each token, there and back, 16 bits
     near = minimum(case.ep, case.domain)
     gathered = size * case.experts_per_token * (cut - 1)  # by ranks that share an expert: the copies of all of them
-    inside = size * case.experts_per_token * (near - 1) / case.ep + gathered
+    own_domain = near / case.ep * links_passed(near, case.link_axes)
+    inside = size * case.experts_per_token * own_domain + gathered
     inside = inside / (k.link_fraction * case.link)
     # a domain gets one copy of a token, whichever of its experts are meant: the domains that k choices will hit
     domains = maximum(1.0, case.ep / near)
