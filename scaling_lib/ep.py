@@ -110,6 +110,20 @@ def exchange_seconds(size: Any, n: Any, hops: Any, axes: int | None = None) -> A
     return slowest
 
 
+def domains_reached(domains: Any, experts_per_token: Any, n_groups: Any = 1, groups_per_token: Any = 1) -> Any:
+    """Domains beside its own that a token's experts stand in, on average, when any expert is as likely as another.
+
+    N - 1 times 1 - (1 - 1/N)^k for k experts over N domains. A router that takes them from M of G groups, which lie
+    side by side in the domains, reaches a group with M/G (1 - (1 - 1/M)^k). Experts are drawn as if with replacement,
+    and groups of one domain as if each on its own: a few percent too few where a domain holds several.
+    Source: expected occupancy, Feller, volume 1, chapter IV; the limit: DeepSeek-V3, arXiv:2412.19437, section 2.1.2.
+    """
+    parts = maximum(1.0, domains / n_groups)  # domains that share a group
+    groups = maximum(1.0, n_groups / domains)  # or groups that share a domain
+    met = groups_per_token / n_groups * (1 - (1 - 1 / (groups_per_token * parts)) ** experts_per_token)
+    return (domains - 1) * (1 - (1 - met) ** groups)
+
+
 def is_compute_bound(job: Job) -> Any:
     """Whether the exchanges would hide behind the experts if they overlapped perfectly."""
     return times(job).compute_bound

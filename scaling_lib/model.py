@@ -20,13 +20,19 @@ CONVENTIONS = ("6N", "matmul", "causal", "full", "megatron")
 
 @dataclass(frozen=True)
 class MoE:
-    """Mixture of experts: routed and shared experts of width d_ff_expert after n_dense_layers dense layers."""
+    """Mixture of experts: routed and shared experts of width d_ff_expert after n_dense_layers dense layers.
+
+    n_groups, groups_per_token: routing that takes a token's experts from so many of equal groups, one a node; 1 of 1
+    without such a limit.
+    """
 
     n_experts: int
     experts_per_token: int
     d_ff_expert: int
     n_shared_experts: int = 0
     n_dense_layers: int = 0
+    n_groups: int = 1
+    groups_per_token: int = 1
 
 
 @dataclass(frozen=True)
@@ -225,14 +231,29 @@ def _consistent(config: TransformerConfig, where: str) -> TransformerConfig:
     if moe and moe.n_dense_layers > config.n_layers:
         what = f"{moe.n_dense_layers} dense layers of {config.n_layers} in all"
         raise CatalogueError(f"{where}: {what}; write n_dense_layers of at most n_layers")
+    if moe:
+        _grouped(moe, where)
     return config
 
 
+def _grouped(moe: MoE, where: str) -> None:
+    """Raise CatalogueError for groups of experts that do not divide them or cannot hold a token's experts."""
+    if moe.n_experts % moe.n_groups:
+        what = f"{moe.n_experts} experts do not divide into {moe.n_groups} groups"
+        raise CatalogueError(f"{where}: {what}; write n_groups that divides n_experts")
+    open_ = moe.groups_per_token * moe.n_experts // moe.n_groups
+    if moe.groups_per_token > moe.n_groups or open_ < moe.experts_per_token:
+        what = f"a token takes {moe.experts_per_token} experts from {moe.groups_per_token} of {moe.n_groups} groups"
+        raise CatalogueError(
+            f"{where}: {what}; write groups_per_token of at most n_groups, which hold as many experts as a token takes"
+        )
+
+
 def _table(cls: Any, entry: Mapping[str, Any], where: str) -> Any:
-    """MoE or MLA from its table: whole numbers, of at least 1 where the class has no default."""
+    """MoE or MLA from its table: whole numbers, at least 1 where the class has no default; groups may be left out."""
     catalogue.only(entry, cls.__dataclass_fields__, where)
-    fields = cls.__dataclass_fields__.items()
-    return cls(**{key: catalogue.whole(entry, key, where, 0 if field.default == 0 else 1) for key, field in fields})
+    fields = {k: f.default for k, f in cls.__dataclass_fields__.items() if k in entry or f.default != 1}
+    return cls(**{key: catalogue.whole(entry, key, where, 0 if least == 0 else 1) for key, least in fields.items()})
 
 
 _HF_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3")
@@ -286,12 +307,15 @@ def _hf_moe(config: Mapping[str, Any], where: str) -> MoE | None:
     if key is None:
         return None
     whole = partial(_hf_whole, config, where)
+    free = config.get("topk_method") == "greedy"  # such a router has groups in its config and does not look at them
     return MoE(
         whole(key),
         whole("num_experts_per_tok"),
         whole("moe_intermediate_size" if config.get("moe_intermediate_size") is not None else "intermediate_size"),
         whole("n_shared_experts", default=0),
         whole("first_k_dense_replace", default=0),
+        1 if free else whole("n_group", default=1),
+        1 if free else whole("topk_group", default=1),
     )
 
 

@@ -45,7 +45,8 @@ class Stack:
     the plan's. fp8_recipe: "tensor" (one scale a tensor), "block" (MXFP8, DeepSeek) or "row". ep_overlap: the experts'
     all-to-all runs under the matmuls of another microbatch (DualPipe). graphs: what is captured once and launched as
     one: "none", "layers" (attention, router) or the whole "step". expert_tp: ranks that cut each expert; None: the
-    tensor group, unless expert parallelism takes its ranks.
+    tensor group, unless expert parallelism takes its ranks. dispatch_bytes: of an activation, or of its gradient, on
+    the way to the experts (1 when sent in 8 bits); it comes back in 16 bits.
     """
 
     kernel: str | None = None
@@ -61,6 +62,7 @@ class Stack:
     ep_overlap: bool | None = None
     graphs: str | None = None
     expert_tp: int | None = None
+    dispatch_bytes: float = 2
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -73,6 +75,8 @@ class Stack:
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ValueError(f"unknown {name} {value!r}: {near(str(value), known)}, or None when unknown")
+        if not self.dispatch_bytes > 0:
+            raise ValueError(f"dispatch_bytes {self.dispatch_bytes}: give bytes of an element, 2 in bf16, 1 in 8 bits")
 
     @property
     def attention(self) -> str:
@@ -214,6 +218,9 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         peak=chip.flops("bf16"),
         hbm=chip.hbm_bandwidth,
         link=levels[0].chip_egress(),
+        n_groups=moe.n_groups if moe else 1,
+        groups_per_token=moe.groups_per_token if moe else 1,
+        dispatch_bytes=stack.dispatch_bytes,
         link_axes=len(levels[0].shape),
         domain=levels[0].size or job.chips,
         nic=levels[-1].chip_egress(),

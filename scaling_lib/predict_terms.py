@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling_lib.collectives import links_passed
+from scaling_lib.ep import domains_reached
 from scaling_lib.units import log2, maximum, minimum, where
 
 
@@ -79,6 +80,9 @@ class Case:
     expert_params: Any
     expert_width: Any
     expert_tp: Any  # ranks that cut each expert as tensor parallelism cuts a layer; 1 when ranks hold whole experts
+    n_groups: Any  # of experts, and of how many of them a token's may be
+    groups_per_token: Any
+    dispatch_bytes: Any  # of an element on its way to the experts
     chips: Any
     dp: Any
     tp: Any
@@ -170,16 +174,16 @@ def _experts(case: Case, k: Constants, tokens: Any) -> tuple[Any, Any]:
     rate = _layer_rate(case, k)
     idle = k.expert_half_tokens * case.n_experts / case.ep  # of each expert on the chip, in tokens
     gemm = 2 * case.expert_params / rate * (own * case.experts_per_token + idle / cut)
-    size = 2 * own * case.d_model * 2  # of one copy of each token, there and back, 16 bits
+    size = own * case.d_model * (case.dispatch_bytes + 2)  # of one copy of each token, there, and back in 16 bits
     near = minimum(case.ep, case.domain)
     gathered = size * case.experts_per_token * (cut - 1)  # by ranks that share an expert: the copies of all of them
-    own_domain = near / case.ep * links_passed(near, case.link_axes)
-    inside = size * case.experts_per_token * own_domain + gathered
+    # each copy passes the domain's own network once, those of tokens from elsewhere where they arrive
+    inside = size * case.experts_per_token * links_passed(near, case.link_axes) + gathered
     inside = inside / (k.link_fraction * case.link)
-    # a domain gets one copy of a token, whichever of its experts are meant: the domains that k choices will hit
+    # a domain gets one copy of a token, whichever of its experts are meant
     domains = maximum(1.0, case.ep / near)
-    hit = (domains - 1) * (1 - (1 - 1 / domains) ** case.experts_per_token)
-    across = size * hit / (k.nic_fraction * case.nic)
+    reached = domains_reached(domains, case.experts_per_token, case.n_groups, case.groups_per_token)
+    across = size * reached / (k.nic_fraction * case.nic)
     seen = k.expert_link_exposed * inside + k.expert_nic_exposed * across
     return gemm, seen * where(case.ep_overlap, k.overlap_leak, 1.0)
 

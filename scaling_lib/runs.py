@@ -88,7 +88,7 @@ def number(row: Mapping[str, str | None], key: str) -> float | None:
         value = float(re.sub(r"[,_\s\u00a0\u202f]", "", plain[:-1] if thousand > 1 else plain)) * thousand
     except ValueError:
         raise RowError(f"{key} is {text!r}, no number") from None
-    if not 0 < value < 1e30:
+    if not 1e-30 < value < 1e30:  # beyond them an error in percent is no number
         raise RowError(f"{key} is {text!r}, no positive number")
     return value
 
@@ -412,6 +412,7 @@ def _experts_stack(row: Mapping[str, str | None], moe: MoE | None, stack: Stack)
         overlap = True if re.search(r"dualpipe|a2a overlap", _notes(row)) else known.get("ep_overlap")
     cut = maybe(row, "expert_tp", []) or known.get("expert_tp")
     told = {key: known[key] for key in ("kernel", "recompute") if key in known and getattr(stack, key) is None}
+    told["dispatch_bytes"] = known.get("dispatch_bytes", stack.dispatch_bytes)
     return replace(stack, ep_overlap=overlap, graphs=graphs or known.get("graphs"), expert_tp=cut, **told)
 
 

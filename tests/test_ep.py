@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import product
 
@@ -64,3 +65,35 @@ def test_the_axes_that_a_group_uses_count() -> None:
 def test_a_switch_delivers_directly(n: int) -> None:
     switch = replace(cluster("dgx-h100"), levels=(Level("switch", "switch", None, 50.0, 0.0),))
     assert ep.exchange_seconds(96.0, n, switch.hops(n)) == pytest.approx(collectives.all_to_all(96.0 * n, n, 50.0))
+
+
+def domains_met(domains: int, k: int, groups: int, open_: int, experts: int, draws: int = 4000) -> float:
+    """Domains beside its own that a token's experts stand in: mean over random tokens, each expert drawn once."""
+    rng = random.Random(1)
+    found = 0
+    for _ in range(draws):
+        allowed = set(rng.sample(range(groups), open_))
+        pool = [e for e in range(experts) if e * groups // experts in allowed]
+        found += len({e * domains // experts for e in rng.sample(pool, k)} - {0})
+    return found / draws
+
+
+@pytest.mark.parametrize(
+    ("domains", "k", "groups", "open_", "rel"),
+    [
+        (8, 8, 1, 1, 0.03),
+        (2, 2, 1, 1, 0.03),
+        (32, 8, 1, 1, 0.03),
+        (8, 8, 8, 4, 0.03),  # DeepSeek-V3 as trained
+        (16, 8, 8, 4, 0.03),
+        (4, 8, 8, 4, 0.06),
+        (2, 8, 8, 4, 0.10),
+        (8, 8, 8, 8, 0.03),  # a limit that limits nothing
+    ],
+)
+def test_domains_reached_are_those_that_random_tokens_meet(
+    domains: int, k: int, groups: int, open_: int, rel: float
+) -> None:
+    met = domains_met(domains, k, groups, open_, 256)
+    assert ep.domains_reached(domains, k, groups, open_) == pytest.approx(met, rel=rel)
+    assert ep.domains_reached(1, k, groups, open_) == 0

@@ -232,6 +232,7 @@ DEEPSEEK_V3 = {
     "max_position_embeddings": 163840,
     "moe_intermediate_size": 2048,
     "moe_layer_freq": 1,
+    "n_group": 8,
     "n_routed_experts": 256,
     "n_shared_experts": 1,
     "num_attention_heads": 128,
@@ -243,6 +244,7 @@ DEEPSEEK_V3 = {
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,
     "tie_word_embeddings": False,
+    "topk_group": 4,
     "v_head_dim": 128,
     "vocab_size": 129280,
 }
@@ -274,6 +276,19 @@ def test_a_config_json_counts_like_the_catalogue(tmp_path: Path, config: dict[st
     assert read.max_seq_len == known.max_seq_len
 
 
+def test_groups_that_a_router_keeps_to_are_read(tmp_path: Path) -> None:
+    read = model_or_file(written(tmp_path, DEEPSEEK_V3)).moe
+    assert read == model("deepseek-v3").moe
+    assert read is not None
+    assert (read.n_groups, read.groups_per_token) == (8, 4)
+    free = model_or_file(written(tmp_path, DEEPSEEK_V3 | {"topk_method": "greedy"})).moe
+    assert free is not None
+    assert (free.n_groups, free.groups_per_token) == (1, 1)
+    other = model("qwen3-235b-a22b").moe
+    assert other is not None
+    assert (other.n_groups, other.groups_per_token) == (1, 1)
+
+
 def test_qwen2_has_biases_and_a_tied_head(tmp_path: Path) -> None:
     # 494,032,768 parameters: the size that Qwen/Qwen2.5-0.5B's card and safetensors index give
     read = load(written(tmp_path, QWEN2)).models["a-model"]
@@ -302,6 +317,9 @@ def test_absent_keys_mean_what_they_mean_to_the_library_that_wrote_them(tmp_path
         (DEEPSEEK_V3, {"moe_layer_freq": 2}, ["moe_layer_freq = 2"]),
         (DEEPSEEK_V3, {"q_lora_rank": None}, ["q_lora_rank is missing"]),
         (DEEPSEEK_V3, {"n_shared_experts": "one"}, ["n_shared_experts is 'one'"]),
+        (DEEPSEEK_V3, {"n_group": 7}, ["256 experts do not divide into 7 groups"]),
+        (DEEPSEEK_V3, {"topk_group": 9}, ["8 experts from 9 of 8 groups", "at most n_groups"]),
+        (DEEPSEEK_V3, {"n_group": 64, "topk_group": 1}, ["8 experts from 1 of 64 groups"]),
         (DEEPSEEK_V3, {"first_k_dense_replace": 62}, ["62 dense layers of 61", "at most n_layers"]),
         (QWEN3_MOE, {"num_experts_per_tok": 129}, ["129 of 128 experts", "experts_per_token from 1"]),
         (LLAMA, {"num_attention_heads": 16384, "head_dim": None}, ["share a width of 8192; state head_dim"]),

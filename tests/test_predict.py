@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from scaling_lib import ep
 from scaling_lib.catalogue import CatalogueError
 from scaling_lib.hardware import cluster
 from scaling_lib.job import Job, ParallelPlan, with_plan
@@ -189,10 +190,33 @@ def test_experts_are_cut_over_the_tensor_group_unless_their_own_takes_its_ranks(
 
 def test_a_domain_gets_one_copy_of_a_token() -> None:
     k = replace(rates().constants, expert_link_exposed=0.0)
-    two, many = (layer_times(moe_case(ep=ep, tp=1, dp=64), k).ep for ep in (16, 64))
+    free = {"n_groups": 1, "groups_per_token": 1}
+    two, many = (layer_times(replace(moe_case(ep=n, tp=1, dp=64), **free), k).ep for n in (16, 64))
     assert many / two == pytest.approx(7 * (1 - (7 / 8) ** 8) / (1 - (1 / 2) ** 8))
-    hidden = layer_times(replace(moe_case(ep=16, tp=1, dp=64), ep_overlap=True), k).ep
+    hidden = layer_times(replace(moe_case(ep=16, tp=1, dp=64), **free, ep_overlap=True), k).ep
     assert hidden == pytest.approx(two * k.overlap_leak)
+    # a group on each of eight nodes, four of them open to a token: 7/8 of those that it meets are other nodes
+    limited = layer_times(moe_case(ep=64, tp=1, dp=64), k).ep
+    assert limited / many == pytest.approx(4 * (1 - (3 / 4) ** 8) / (8 * (1 - (7 / 8) ** 8)))
+    narrow = layer_times(replace(moe_case(ep=64, tp=1, dp=64), dispatch_bytes=1), k).ep
+    assert narrow == pytest.approx(limited * 3 / 4)  # 1 byte there and 2 back, of 2 and 2
+
+
+def test_copies_from_other_domains_pass_the_own_network_too() -> None:
+    k = replace(rates().constants, expert_nic_exposed=0.0)
+    near, far = (layer_times(moe_case(ep=n, tp=1, dp=64), k).ep for n in (8, 64))
+    assert far == pytest.approx(near)
+
+
+def test_experts_on_a_torus_exchange_along_its_rings() -> None:
+    here = cluster("tpu-v5p")
+    p = ParallelPlan(dp=64, ep=64, zero=3)
+    asked = Job(model("deepseek-v3"), here, p, 64, 1024 * 4096, 4096)
+    k = replace(rates().constants, expert_link_exposed=1.0, link_fraction=1.0)
+    one_way = ep.exchange_seconds(4096 * 8 * 7168 * 2, 64, here.hops(64))  # tokens, copies, width, bytes
+    assert layer_times(case_of(asked, MEGATRON), k).ep == pytest.approx(58 / 61 * 4 * one_way)
+    with pytest.raises(ValueError, match="dispatch_bytes 0: give bytes of an element"):
+        replace(MEGATRON, dispatch_bytes=0)
 
 
 def test_graphs_take_launches_out_of_sight() -> None:

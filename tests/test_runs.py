@@ -218,6 +218,8 @@ def test_a_published_recipe_says_what_a_table_does_not() -> None:
     unknown = read_row(row | {"source_path_or_table": "a blog"}).stack
     assert (unknown.graphs, unknown.ep_overlap, unknown.expert_tp, unknown.recompute) == (None, None, None, None)
     assert read_row(ROW | table).stack.ep_overlap is None  # no experts, nothing to ask
+    own = {"model": "DeepSeek-V3", "source_repo_or_title": "Insights into DeepSeek-V3", "ep": "16"}
+    assert (read_row(ROW | own).stack.dispatch_bytes, stack.dispatch_bytes) == (1, 2)
 
 
 def test_sequence_length_follows_from_tokens_or_is_assumed() -> None:
