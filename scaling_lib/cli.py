@@ -72,7 +72,9 @@ def price(text: str) -> budget.Price:
     except ValueError:  # no number, so a name
         return _named_price(text)
     if not 0 <= given * HOUR <= _MOST_USD:
-        raise argparse.ArgumentTypeError(f"{text!r} is no price; write dollars per chip-hour from 0 to a million, e.g. 2.0")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no price; write dollars per chip-hour from 0 to a million, e.g. 2.0"
+        )
     return budget.Price(text, "", given, "given")
 
 
@@ -95,14 +97,21 @@ def rate(price: budget.Price | None, chip: Chip) -> float | None:
     return price.rate
 
 
-def _add_budget(subparsers: Any) -> None:
-    text = "FLOPs, days, dollars and memory of a run, and the verdicts on its plan"
-    sub = subparsers.add_parser("budget", help=text, description=text)
+def add_job(sub: argparse.ArgumentParser) -> None:
+    """Add what every job says: model, cluster, chips, tokens of a step, precision; and the option for JSON."""
     sub.add_argument("--model", required=True, help="catalogue name, config.json, or FILE.toml[:NAME]")
     sub.add_argument("--cluster", required=True, help="catalogue name or FILE.toml[:NAME]")
     sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 16384")
-    sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12 or 15T")
     sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens of one step, e.g. 16777216 or 16Mi")
+    sub.add_argument("--precision", default="bf16", help="of the matmuls: bf16 (default), fp8, fp4 if on the chip")
+    sub.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_budget(subparsers: Any) -> None:
+    text = "FLOPs, days, dollars and memory of a run, and the verdicts on its plan"
+    sub = subparsers.add_parser("budget", help=text, description=text)
+    add_job(sub)
+    sub.add_argument("--tokens", required=True, type=whole, help="tokens of the whole run, e.g. 15e12 or 15T")
     sub.add_argument("--seq-len", type=whole, help="tokens of a sequence (default: the model's longest)")
     for name, what in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         sub.add_argument(f"--{name}", type=whole, default=1, help=f"{what}-parallel degree (default 1); DP is the rest")
@@ -113,13 +122,11 @@ def _add_budget(subparsers: Any) -> None:
         "--recompute", choices=("none", "selective", "full"), default="none", help="activations computed again"
     )
     sub.add_argument("--recipe", default="bf16", help=f"bytes per parameter: {', '.join(RECIPES)}")
-    sub.add_argument("--precision", default="bf16", help="precision of the matmuls: bf16, fp8, …")
     sub.add_argument("--mfu", type=fraction, default=0.4, help="fraction of peak assumed (default 0.4)")
     sub.add_argument("--flops", choices=CONVENTIONS, default="6N", help="FLOPs convention (default 6N)")
     sub.add_argument(
         "--price", type=price, help="USD per chip-hour, or a price's name (default on H100s: article-cloud)"
     )
-    sub.add_argument("--json", action="store_true", help="print JSON")
     sub.set_defaults(run=run_budget)
 
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from scaling_lib import library
-from scaling_lib.cli import price, rate, whole
+from scaling_lib.cli import add_job, price, rate, whole
 from scaling_lib.predict import fraction, rates
 from scaling_lib.units import DAY, show
 
@@ -21,14 +21,10 @@ def add_parser(subparsers: Any) -> None:
     """Add the command `plan`."""
     about = "search all layouts of a job: ranked by predicted step time, rejections counted by reason"
     sub = subparsers.add_parser("plan", help=about, description=about, epilog="Exit code 1: no layout runs.")
-    sub.add_argument("--model", required=True, help="name, config.json, or your own TOML file")
-    sub.add_argument("--cluster", required=True, help="name, or your own TOML file")
-    sub.add_argument("--chips", required=True, type=whole, help="chips of the run, e.g. 1024")
-    sub.add_argument("--batch-tokens", required=True, type=whole, help="tokens a step, e.g. 16777216")
+    add_job(sub)
     sub.add_argument("--seq-len", required=True, type=whole, help="tokens a sequence")
     sub.add_argument("--tokens", type=whole, help="tokens of the whole run, e.g. 15e12: gives days")
     sub.add_argument("--price", type=price, help="USD a chip-hour, or the name of a price: gives USD")
-    sub.add_argument("--precision", default="bf16", help="bf16 (default), fp8, fp4 where the chip has it")
     sub.add_argument("--top", type=whole, default=10, help="layouts to print (default 10)")
     sub.add_argument("--overlap", action="store_true", help="also layouts whose traffic overlaps less or more")
     sub.add_argument(
@@ -37,7 +33,6 @@ def add_parser(subparsers: Any) -> None:
     sub.add_argument(
         "--frontier", action="store_true", help="also fewer and more chips: days against USD; needs --tokens, --price"
     )
-    sub.add_argument("--json", action="store_true", help="print JSON")
     sub.set_defaults(run=run)
 
 
