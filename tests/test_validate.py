@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from scaling_lib import __main__ as program
@@ -160,6 +160,7 @@ def test_rows_are_counted_with_repeats_and_without_names(tmp_path: Path) -> None
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 10), st.text(max_size=8) | st.floats().map(str)), min_size=1, max_size=4))
+@example([(9, "2.2e-309")])
 def test_any_cell_is_scored_or_skipped(tmp_path: Path, cells: list[tuple[int, str]]) -> None:
     row = ROW.strip().split(",")
     for at, value in cells:
