@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import bundle
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -139,7 +140,7 @@ def policy(html: str) -> str:
 
 def finish_page(html: str, script: Path) -> str:
     """Return a page with its icons drawn and its policy set. Raises ExtensionError for a handler in an attribute."""
-    html = draw_icons(UNUSED.sub("", html), script)
+    html = draw_icons(html, script)
     for wrong, right in MENDED:
         html = re.sub(wrong, right, html)
     if handler := re.search(r"<\w+[^>]*\son\w+=\"[^\"]*\"", re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)):
@@ -205,19 +206,24 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     """Finish every page, and write those that are no chapters."""
     if error is not None or app.builder.name not in ("html", "dirhtml"):
         return
-    out, base, root = Path(app.outdir), site_url(), app.config.root_doc
+    out, base, root, project = Path(app.outdir), site_url(), app.config.root_doc, app.config.project
     script = out / "_static" / "scripts" / "fontawesome.js"
-    (out / "index.html").write_text(first_page(app.config.project, root, base), encoding="utf-8")
-    (out / "404.html").write_text(missing_page(app.config.project, root, base), encoding="utf-8")
-    for path in sorted(out.rglob("*.html")):
-        if "_static" not in path.relative_to(out).parts:
-            path.write_text(finish_page(path.read_text(encoding="utf-8"), script), encoding="utf-8")
-    script.unlink()  # its icons are in the pages
     styles = out / "_static" / "styles" / "pydata-sphinx-theme.css"
     styles.write_text(GLYPHS.sub("", styles.read_text(encoding="utf-8")), encoding="utf-8")
+    plain = {"index.html": first_page(project, root, base), "404.html": missing_page(project, root, base)}
+    found = {p: p.relative_to(out).as_posix() for p in sorted(out.rglob("*.html"))}
+    chapters = [p for p, name in found.items() if name not in plain and not name.startswith("_static/")]
+    pages = {p: UNUSED.sub("", p.read_text(encoding="utf-8")) for p in chapters}
+    file, held = bundle.write((bundle.sheets(html, p) for p, html in pages.items()), out / "_static")
+    for path, html in pages.items():
+        html = bundle.defer_scripts(bundle.one_sheet(html, path, file, held), path)
+        path.write_text(finish_page(html, script), encoding="utf-8")
+    for name, html in plain.items():
+        (out / name).write_text(finish_page(html, script), encoding="utf-8")
+    script.unlink()  # its icons are in the pages
     if base:
-        chapters = [f"{name}.html" for name in sorted(app.env.found_docs)]
-        (out / "sitemap.xml").write_text(sitemap(chapters, base), encoding="utf-8")
+        addresses = [f"{name}.html" for name in sorted(app.env.found_docs)]
+        (out / "sitemap.xml").write_text(sitemap(addresses, base), encoding="utf-8")
         (out / "robots.txt").write_text(f"User-agent: *\nAllow: /\nSitemap: {base}sitemap.xml\n", encoding="utf-8")
 
 
