@@ -261,7 +261,10 @@ def _legend(series: Sequence[Series]) -> str:
 def bar_chart(
     title: str, description: str, bars: Sequence[tuple[str, float, str]], limit: tuple[float, str] | None = None
 ) -> str:
-    """Horizontal bars (name, value, text), with a labelled limit line. Returns SVG text."""
+    """Horizontal bars (name, value, text), with a labelled limit line. Returns SVG text.
+
+    Its alternative is the description, and after it the bars that the description leaves out.
+    """
     if not bars:
         raise ValueError(f"chart {title!r} has no bars: give at least one")
     top = max([*(value for _, value, _ in bars), limit[0] if limit else 0.0]) or 1.0
@@ -279,7 +282,9 @@ def bar_chart(
         x = left + limit[0] / top * width
         body.append(stroke(x, _TOP - 8, x, height - 16, COLOURS[1], 2, "5 3"))
         body.append(text(x, height - 2, limit[1], "middle"))
-    return svg(title, description, "".join(body), WIDTH, height + 4)
+    unsaid = "; ".join(f"{n}: {label}" for n, _, label in bars if n not in description or label not in description)
+    told = f"{description.rstrip('.')}. {unsaid}." if unsaid else description
+    return svg(title, told, "".join(body), WIDTH, height + 4)
 
 
 def log_range(low: float, high: float, count: int = 60) -> list[float]:

@@ -226,6 +226,36 @@ def results(html: str) -> list[tuple[str, str]]:
     return [(label, value) for label, value in parser.rows]
 
 
+def measured(text: str) -> tuple[float, str] | None:
+    """The number and the unit of a result that is one quantity, such as "10.2 million USD"; None for another text."""
+    scales = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+    found = re.fullmatch(r"(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(thousand|million|billion|trillion|)\s*(\D*)", text.strip())
+    if not found:
+        return None
+    return float(found[1].replace(",", "")) * scales.get(found[2], 1.0), found[3]
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a file holds it: a choice among numbers is a number, a float without its noise."""
+    if isinstance(value, str):
+        return int(value) if re.fullmatch(r"-?\d+", value) else value
+    return int(value) if float(value).is_integer() and abs(value) < 1e9 else value
+
+
+def _toml(value: Any) -> str:
+    """A value of TOML, short where that is exact: 1.5e+13 for fifteen million million."""
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _toml_result(text: str) -> str:
+    """A result of TOML: its text, and where it is one quantity its number and unit."""
+    if (quantity := measured(text)) is None:
+        return _toml(text)
+    return f"{{ text = {_toml(text)}, number = {_toml(quantity[0])}, unit = {_toml(quantity[1])} }}"
+
+
 def table(address: str, state: Mapping[str, str], kind: str) -> str:
     """Settings and results of a state as a file to keep. kind: csv or toml. Raises ValueError."""
     found = explorer(address)
@@ -234,13 +264,17 @@ def table(address: str, state: Mapping[str, str], kind: str) -> str:
     if kind == "csv":
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["part", "name", "value"])
-        writer.writerows(["setting", c.label, now[c.name]] for c in found.controls)
-        writer.writerows(["result", label, value] for label, value in rows)
+        writer.writerow(["part", "name", "value", "number", "unit"])
+        writer.writerow(["title", "", found.title, "", ""])
+        for control in found.controls:
+            value = _plain(now[control.name])
+            number = "" if isinstance(value, str) else value
+            writer.writerow(["setting", control.label, value, number, unit_of(control)])
+        writer.writerows(["result", label, value, *(measured(value) or ("", ""))] for label, value in rows)
         return out.getvalue()
     if kind == "toml":
-        settings = [f"{c.name} = {json.dumps(now[c.name])}  # {c.label}" for c in found.controls]
-        told = [f"{json.dumps(label)} = {json.dumps(value, ensure_ascii=False)}" for label, value in rows]
+        settings = [f"{c.name} = {_toml(_plain(now[c.name]))}  # {c.label}" for c in found.controls]
+        told = [f"{_toml(label)} = {_toml_result(value)}" for label, value in rows]
         head = [f"title = {json.dumps(found.title)}", "", "[settings]"]
         return "\n".join([*head, *settings, "", "[results]", *told, ""])
     raise ValueError(f"no file format {kind!r}: use csv or toml")

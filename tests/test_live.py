@@ -114,13 +114,38 @@ def test_a_form_names_every_control(address: str) -> None:
 
 def test_files_hold_settings_and_results() -> None:
     rows = list(csv.reader(io.StringIO(live.table(BUDGET, {"chips": "8k"}, "csv"))))
-    assert ["setting", "chips, N", "8000"] in rows
+    assert rows[0] == ["part", "name", "value", "number", "unit"]
+    assert ["setting", "chips, N", "8000", "8000", ""] in rows
+    assert ["setting", "cluster", "dgx-h100", "", ""] in rows
+    cost = next(r for r in rows if r[1] == "cost")
+    assert cost[2].startswith(f"{float(cost[3]) / 1e6:.3g} million")
+    assert cost[4] == "USD"
     assert {r[1] for r in rows if r[0] == "result"} >= {"goodput", "cost"}
     told = tomllib.loads(live.table(BUDGET, {"chips": "8k"}, "toml"))
     assert told["settings"]["chips"] == 8000
-    assert told["results"]["cost"].endswith("USD")
+    assert told["settings"]["tokens"] == 15e12
+    assert told["results"]["cost"] == {"text": cost[2], "number": float(cost[3]), "unit": "USD"}
     with pytest.raises(ValueError, match="csv or toml"):
         live.table(BUDGET, {}, "xlsx")
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "unit"),
+    [
+        ("10.2 million USD", 10.2e6, "USD"),
+        ("8,192", 8192.0, ""),
+        ("42.9%", 42.9, "%"),
+        ("6.35e24 FLOP", 6.35e24, "FLOP"),
+        ("-3.5 ms", -3.5, "ms"),
+    ],
+)
+def test_one_quantity_has_a_number_and_a_unit(text: str, number: float, unit: str) -> None:
+    assert live.measured(text) == (pytest.approx(number), unit)
+
+
+@pytest.mark.parametrize("text", ["5.54 s to 6.44 s", "compute-bound", "FSDP 128 x TP 8", "TP 8", ""])
+def test_another_text_is_no_quantity(text: str) -> None:
+    assert live.measured(text) is None
 
 
 @pytest.mark.parametrize("address", ["os:path", "scaling_lib.explorers:nothing", "scaling_lib.dp:critical_tokens"])
