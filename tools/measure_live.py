@@ -40,9 +40,15 @@ START = """id => new Promise(done => {
 })"""
 MOVE = """id => new Promise(done => {
   const place = document.getElementById(id), before = place.dataset.draws, begin = performance.now();
-  const watch = new MutationObserver(() => { if (place.dataset.draws !== before) { watch.disconnect();
-    requestAnimationFrame(() => done(performance.now() - begin)); } });
-  watch.observe(place, {attributes: true});
+  const status = place.querySelector('.live-status');
+  status.classList.remove('live-bad');  // a state that the page refuses sets it, and is no move
+  const watch = new MutationObserver(() => {
+    const drawn = place.dataset.draws !== before;
+    if (!drawn && !status.classList.contains('live-bad')) return;
+    watch.disconnect();
+    drawn ? requestAnimationFrame(() => done(performance.now() - begin)) : done(null);
+  });
+  watch.observe(place, {attributes: true, subtree: true});
   const ranges = [...place.querySelectorAll('input[type=range]')], turn = Number(before);
   const field = ranges.length ? ranges[turn % ranges.length] : place.querySelector('select');
   if (!ranges.length) field.selectedIndex = (field.selectedIndex + 1) % field.options.length;
