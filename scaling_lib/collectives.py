@@ -113,8 +113,8 @@ def latency(hops: Sequence[Hop], axes: int | None = None) -> Any:
 
 def _steps(hop: Hop, axes: int | None) -> Any:
     """Steps of the rings of one level."""
-    rings = (axes or len(hop.level.shape)) if hop.level.topology == "torus" else 1
-    return hop.members - 1 if rings == 1 else rings * (hop.members ** (1 / rings) - 1)
+    rings = hop.level.rings(axes)
+    return hop.members - 1 if rings < 2 else rings * (hop.members ** (1 / rings) - 1)
 
 
 def collective_time(op: str, size: Any, cluster: Cluster, n: Any, stride: Any = 1, axes: int | None = None) -> Any:

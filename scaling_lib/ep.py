@@ -104,8 +104,8 @@ def exchange_seconds(size: Any, n: Any, hops: Any, axes: int | None = None) -> A
     """
     slowest: Any = 0.0
     for hop in hops:
-        rings = (axes or len(hop.level.shape)) if hop.level.topology == "torus" else 0
-        sent = size * hop.below * hop.members * collectives.links_passed(hop.members, rings) / n
+        passed = collectives.links_passed(hop.members, hop.level.rings(axes))
+        sent = size * hop.below * hop.members * passed / n
         slowest = maximum(slowest, sent / (hop.egress / hop.below))
     return slowest
 

@@ -58,6 +58,10 @@ class Level:
     shape: tuple[int, ...] = ()
     wrap: bool = True
 
+    def rings(self, axes: int | None = None) -> int:
+        """Rings of a collective: one along each torus axis used (all when None); none on a switch."""
+        return (axes or len(self.shape)) if self.topology == "torus" else 0
+
     def chip_egress(self, axes: int | None = None) -> float:
         """Egress of one chip, byte/s: on a torus `axes` of its axes together (all when None).
 

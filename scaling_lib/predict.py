@@ -221,7 +221,7 @@ def case_of(job: Job, stack: Stack, table: Rates | None = None) -> Case:
         n_groups=moe.n_groups if moe else 1,
         groups_per_token=moe.groups_per_token if moe else 1,
         dispatch_bytes=stack.dispatch_bytes,
-        link_axes=len(levels[0].shape),
+        link_axes=levels[0].rings(),
         domain=levels[0].size or job.chips,
         nic=levels[-1].chip_egress(),
     )
