@@ -61,6 +61,11 @@ class Rows:
     chips: tuple[str, ...]
 
     @property
+    def sure(self) -> Any:
+        """Whether the source of each run printed every field."""
+        return np.array([not r.assumed for r in self.runs])
+
+    @property
     def sources(self) -> Any:
         """Source of each run."""
         return np.array([r.source for r in self.runs])
@@ -234,7 +239,7 @@ def evidence(rows: Rows) -> dict[tuple[str, str], int]:
 
 def spreads(rows: Rows, errors: Any) -> dict[str, float]:
     """How runs of one model, chip and source scatter around their common error, and how those errors do."""
-    sure = np.array([not r.assumed for r in rows.runs])
+    sure = rows.sure
     jobs = np.array([f"{r.source} {r.chip} {r.job.precision} {r.model}" for r in rows.runs])
     kept = [j for j in sorted(set(jobs[sure])) if (sure & (jobs == j)).sum() >= 3]
     middles = np.array([np.median(errors[sure & (jobs == j)]) for j in kept])
@@ -249,14 +254,17 @@ def beyond(rows: Rows, errors: Any, table: Rates) -> Any:
     """How far, in log, each measurement lies from the predictions with every value of its unknown inputs; signed.
 
     errors: log of measured over the prediction with central values."""
+
+    def seconds(run: Run, stack: Stack) -> float:
+        return float(sum(step_parts(case_of(run.job, stack, table), table.constants).values()))
+
     found = np.zeros(len(rows.runs))
     for i, (run, error) in enumerate(zip(rows.runs, errors, strict=True)):
         stacks = predict.completions(run.stack, predict.choices(run.job, run.stack))
         if len(stacks) == 1:
             found[i] = error
             continue
-        totals = [float(sum(step_parts(case_of(run.job, told, table), table.constants).values())) for told in stacks]
-        middle = float(sum(step_parts(case_of(run.job, known(run), table), table.constants).values()))
+        totals, middle = [seconds(run, told) for told in stacks], seconds(run, known(run))
         down, up = float(np.log(min(totals) / middle)), float(np.log(max(totals) / middle))
         found[i] = min(error - down, 0.0) + max(error - up, 0.0)
     return found
@@ -277,7 +285,7 @@ def interval(rows: Rows, distance: Any, base: Rates) -> dict[str, float]:
     low, high: quantiles of runs whose every field is printed, on chips that enough sources tell of. few: what chips
     need beside that of which one or two tell. guess: factor on the widths of fields that a rule filled.
     """
-    sure = np.array([not r.assumed for r in rows.runs])
+    sure = rows.sure
     firm = _firm(rows, base)
     low, high = (float(np.quantile(distance[sure & firm], q)) for q in (0.1, 0.9))
     half = np.where(distance < 0, low, high)
@@ -372,7 +380,7 @@ def fit(path: str | Path = RUNS, toml: Path = TOML) -> str:
     x = solve(dense, free, base)
     errors = dense.logs - model(dense, free, base)(x)
     outside = left_out(dense, free, base)
-    sure = np.array([not r.assumed for r in dense.runs])
+    sure = dense.sure
     named = [p for p in free if p.table == "constants"]
     report = [
         f"{len(named)} constants and {len(free) - len(named)} figures of the chip table, {len(dense.runs)} dense rows",
