@@ -24,7 +24,7 @@ _QUANTITY = re.compile(
     r"\s*(?P<rest>.*)\Z",
     re.DOTALL,
 )
-_WORDS = {"thousand": 1e3, "million": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9, "trillion": 1e12}
+MAGNITUDES = {"thousand": 1e3, "million": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9, "trillion": 1e12}
 _LETTERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _SPELLINGS = {
     "tok": "token", "toks": "token", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "hr": "h", "hrs": "h",
@@ -101,8 +101,8 @@ def _magnitude(rest: str, of_bytes: bool) -> tuple[float, str]:
     if of_bytes and rest.startswith("B"):
         return 1.0, rest
     word = re.match(r"([a-z]+)\b\s*(.*)\Z", rest, re.DOTALL)
-    if word and word[1] in _WORDS:
-        return _WORDS[word[1]], word[2]
+    if word and word[1] in MAGNITUDES:
+        return MAGNITUDES[word[1]], word[2]
     letter = re.match(r"([kKMGBTPE])(?:\s+(?=\S)|\Z|(?=\s*\$))(.*)\Z", rest, re.DOTALL)
     if letter and not (letter[1] == "B" and re.match(r"\s*(?:per\b|/)", letter[2])):
         return _LETTERS[letter[1]], letter[2].strip()

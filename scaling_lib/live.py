@@ -228,11 +228,12 @@ def results(html: str) -> list[tuple[str, str]]:
 
 def measured(text: str) -> tuple[float, str] | None:
     """The number and the unit of a result that is one quantity, such as "10.2 million USD"; None for another text."""
-    scales = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-    found = re.fullmatch(r"(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(thousand|million|billion|trillion|)\s*(\D*)", text.strip())
+    found = re.fullmatch(r"(-?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*(\D*)", text.strip())
     if not found:
         return None
-    return float(found[1].replace(",", "")) * scales.get(found[2], 1.0), found[3]
+    word, _, unit = found[2].partition(" ")
+    scale, unit = (answers.MAGNITUDES[word], unit) if word in answers.MAGNITUDES else (1.0, found[2])
+    return float(found[1].replace(",", "")) * scale, unit
 
 
 def _plain(value: Any) -> Any:
