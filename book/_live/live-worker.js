@@ -2,11 +2,7 @@
 const given = name => new URL(new URL(import.meta.url).searchParams.get(name), import.meta.url);
 const runtime = new URL("./pyodide/", import.meta.url);
 
-async function load(name) {
-  const answer = await fetch(given(name));
-  if (!answer.ok) throw new Error(`${given(name).pathname}: ${answer.status}`);
-  return answer;
-}
+const load = name => fetch(given(name));
 
 // The memory of a Python that has the library loaded already (book/_ext/snapshot.py). A browser that cannot unpack it
 // starts Python from nothing, which takes three times as long.
