@@ -68,7 +68,8 @@ def _drill(args: argparse.Namespace) -> int:
         progress, message = leitner.load(leitner.default_path())
         print("\n".join(filter(None, [message, drill.summary(progress, Counter())])))
         return 0
-    for name in ("SIGHUP", "SIGTERM"):  # a terminal that is closed, or a machine that shuts down, leaves as q does
+    # Ctrl-C, also where a shell in the background has it ignored, a closed terminal and a shutdown leave as q does
+    for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.default_int_handler)
     drill.run(args.topics or None, args.minutes, fresh=args.new, read=_read)
