@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaling_lib.draw import Axis, number, stroke, svg, text, tick_label
-from scaling_lib.schedules import Pair, ScheduleError, parts
+from scaling_lib.schedules import ScheduleError, Step, parts
 from scaling_lib.simulate import Simulation
 from scaling_lib.units import digits
 
@@ -16,6 +16,8 @@ NAMES = {"F": "forward", "B": "full backward", "I": "input gradient", "W": "weig
 MOST_STEPS = 20_000  # a picture beyond this is a grey blur of many megabytes
 _WIDTH, _LEFT, _RIGHT, _TOP = 880.0, 92.0, 12.0, 52.0
 _ROW, _MEMORY_ROW, _GAP = 24.0, 26.0, 44.0
+# top, height, size of letters and their baseline of the boxes in a row, for a step of one action and for a pair
+_HALVES = {1: ((2, 20, 11, 15.96),), 2: ((2, 10, 9, 10.24), (12, 10, 9, 20.24))}
 _FILE_STYLE = ("<style>:root{color:#1f2328;background:#ffffff}@media (prefers-color-scheme:dark)"
                "{:root{color:#e6edf3;background:#0d1117}}</style>")
 
@@ -87,23 +89,35 @@ def _grid(axis: Axis, timeline_bottom: float, bottom: float) -> str:
 def _timeline(result: Simulation, axis: Axis) -> Iterator[str]:
     """One row a device, one box an action; a pair is a box of two halves."""
     for device, steps in enumerate(result.schedule.order):
-        top = _TOP + _ROW * device
-        yield text(_LEFT - 8, top + 16, f"device {device}", "end", ' font-size="12"')
-        for step, start, end in zip(steps, result.starts[device], result.ends[device], strict=True):
-            x, width = _x(axis, start), _x(axis, end) - _x(axis, start)
-            height, size = (_ROW - 4, 11) if not isinstance(step, Pair) else ((_ROW - 4) / 2, 9)
-            for i, action in enumerate(parts(step)):
-                fills = PALE if result.schedule.placement[device].index(action.stage) % 2 else FILLS
-                yield _box(x, top + 2 + i * height, width, height, fills[action.kind], action.stage)
-                if width >= 7 * len(str(action.microbatch)) + 2:
-                    extra, y = f' font-size="{size}" style="fill:#000"', top + 2 + (i + 0.5) * height + 0.36 * size
-                    yield text(x + width / 2, y, str(action.microbatch), "middle", extra)
+        yield f'<g transform="translate(0 {number(_TOP + _ROW * device)})">'
+        yield text(_LEFT - 8, 16, f"device {device}", "end", ' font-size="12"')
+        yield from _row(result, device, steps, axis)
+        yield "</g>"
 
 
-def _box(x: float, y: float, width: float, height: float, fill: str, stage: int) -> str:
-    """A filled box; its hairline keeps neighbours of one kind apart, its tooltip names the stage."""
-    return (f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}" fill="{fill}" '
-            f'stroke="#000" stroke-width="0.5"><title>stage {stage}</title></rect>')
+def _row(result: Simulation, device: int, steps: tuple[Step, ...], axis: Axis) -> Iterator[str]:
+    """The boxes of a device and the microbatches in them.
+
+    Boxes of one stage and one kind are one path, which a browser draws much faster than a hundred rectangles: its
+    hairline keeps neighbours apart, its tooltip names the stage.
+    """
+    boxes: dict[tuple[str, int], list[str]] = {}
+    labels: dict[int, list[str]] = {}
+    placement = result.schedule.placement[device]
+    for step, start, end in zip(steps, result.starts[device], result.ends[device], strict=True):
+        x, right = _x(axis, start), _x(axis, end)
+        left, wide, middle, room = number(x), number(right - x), number((x + right) / 2), right - x
+        actions = parts(step)
+        for (stage, kind, microbatch), (top, height, size, line) in zip(actions, _HALVES[len(actions)], strict=True):
+            fills = PALE if placement.index(stage) % 2 else FILLS
+            boxes.setdefault((fills[kind], stage), []).append(f"M{left} {top}h{wide}v{height}h-{wide}z")
+            if room >= 7 * len(str(microbatch)) + 2:
+                labels.setdefault(size, []).append(f'<text x="{middle}" y="{line}">{microbatch}</text>')
+    for (fill, stage), shapes in boxes.items():
+        yield (f'<path d="{"".join(shapes)}" fill="{fill}" stroke="#000" stroke-width="0.5">'
+               f"<title>stage {stage}</title></path>")
+    for size, words in labels.items():
+        yield f'<g text-anchor="middle" font-size="{size}" style="fill:#000">{"".join(words)}</g>'
 
 
 def _memory(result: Simulation, axis: Axis, top: float) -> Iterator[str]:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import pytest
 
 from scaling_lib.draw_schedule import FILLS, MOST_STEPS, PALE, describe, schedule_svg
 from scaling_lib.schedule_generators import SCHEDULES, generate
-from scaling_lib.schedules import ScheduleError
+from scaling_lib.schedules import ScheduleError, parts
 from scaling_lib.simulate import simulate
 
 NS = "{http://www.w3.org/2000/svg}"
 
 
-def boxes(picture: str) -> list[ElementTree.Element]:
-    return [r for r in ElementTree.fromstring(picture).iter(f"{NS}rect") if r.find(f"{NS}title") is not None]
+def boxes(picture: str) -> list[tuple[float, float, str, str]]:
+    """Left edge, width, fill and tooltip of every box: the boxes of a stage and kind are one path."""
+    paths = [p for p in ElementTree.fromstring(picture).iter(f"{NS}path") if p.find(f"{NS}title") is not None]
+    return [
+        (float(x), float(width), p.get("fill", ""), p.findtext(f"{NS}title", ""))
+        for p in paths
+        for x, width in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v[\d.]+h-\2z", p.get("d", ""))
+    ]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -26,17 +33,18 @@ def test_every_action_has_its_box(name: str) -> None:
     n_actions = sum(2 if "OVERLAP" in str(s) else 1 for own in result.schedule.order for s in own)
     assert len(boxes(picture)) == n_actions
     assert picture == schedule_svg(simulate(generate(name, 4, 8))), "the same text every time"
-    colours = {b.get("fill") for b in boxes(picture)}
-    assert colours <= {*FILLS.values(), *PALE.values()}
+    assert {fill for _, _, fill, _ in boxes(picture)} <= {*FILLS.values(), *PALE.values()}
+    stages = [f"stage {a.stage}" for own in result.schedule.order for step in own for a in parts(step)]
+    assert Counter(stages) == Counter(stage for *_, stage in boxes(picture))
 
 
 def test_boxes_lie_where_the_simulation_says() -> None:
     result = simulate(generate("1f1b", 2, 3), 2, 3, 1)
     scale = (880 - 92 - 12) / result.makespan
-    got = [(float(b.get("x", "")), float(b.get("width", ""))) for b in boxes(schedule_svg(result))]
+    got = [(x, width) for x, width, *_ in boxes(schedule_svg(result))]
     want = [(92 + s * scale, (e - s) * scale) for own in zip(result.starts, result.ends, strict=True)
             for s, e in zip(*own, strict=True)]  # fmt: skip
-    assert got == [(pytest.approx(x, abs=0.011), pytest.approx(w, abs=0.011)) for x, w in want]
+    assert sorted(got) == [(pytest.approx(x, abs=0.011), pytest.approx(w, abs=0.011)) for x, w in sorted(want)]
 
 
 def test_words_carry_the_numbers() -> None:
