@@ -29,7 +29,7 @@ WHOLE = Slider("chips", "chips", 8, 4096, 1024, step=8)
 
 def explorers() -> list[str]:
     """Return the address of every explorer of the library."""
-    names = [m.name for m in pkgutil.iter_modules(scaling_lib.__path__) if m.name.startswith("explorers")]
+    names = [m.name for m in pkgutil.iter_modules(scaling_lib.__path__) if m.name.startswith("explore")]
     modules = [importlib.import_module(f"scaling_lib.{name}") for name in names]
     return sorted(
         {f"{m.__name__}:{name}" for m in modules for name, value in vars(m).items() if isinstance(value, Explorer)}

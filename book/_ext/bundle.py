@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from prune import prune
 from sphinx.errors import ExtensionError
 
 SHEET = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^"?]+)[^"]*"[^>]*>\n?')
@@ -42,13 +43,18 @@ def sheets(html: str, page: Path) -> list[Path]:
     return [(page.parent / m[1]).resolve() for m in SHEET.finditer(html)]
 
 
-def write(named: Iterable[list[Path]], static: Path) -> tuple[Path, set[Path]]:
+def write(named: Iterable[list[Path]], static: Path, own: set[str], used: set[str]) -> tuple[Path, set[Path]]:
     """Write one style sheet for all pages, so that a reader fetches it once; return it and what it holds.
 
-    It is the longest list of any page: the others leave out of it what they do not use.
+    It is the longest list of any page: the others leave out of it what they do not use. Sheets that are not the book's
+    own, by their names, are kept to the classes that are used. Its first line says what it was made of.
     """
     longest = max(named, key=len)
-    text = "\n".join(sheet(path, static.resolve()) for path in longest)
+    parts = [f"/*! {' '.join(_seen_from(static.resolve(), path) for path in longest)} */"]
+    for path in longest:
+        whole = sheet(path, static.resolve())
+        parts.append(whole if path.name in own else prune(whole, used))
+    text = "\n".join(parts)
     file = static / f"all-{hashlib.sha256(text.encode()).hexdigest()[:12]}.css"
     file.write_text(text, encoding="utf-8")
     return file, set(longest)

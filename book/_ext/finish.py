@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import bundle
+import prune
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -51,6 +52,7 @@ MENDED = (
     ),
     (r'(<img src="[^"]*logo\.svg")', r'\1 width="300" height="64"'),  # so that the page does not move when it comes
     (r'(<button class="btn search-button-field[^>]*?) aria-label="Search"', r"\1"),
+    (r'<main id="main-content"', '<main id="main-content" tabindex="-1"'),  # where the skip link puts the focus
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'<div id="pst-primary-sidebar"', '<div id="pst-primary-sidebar" role="complementary" aria-label="Course"'),
 )
@@ -58,6 +60,9 @@ ABOUT = (  # the first page: its first sentence explains a number, not the book
     "A course that computes its answers: how many GPUs, days and dollars a large training run takes, and which "
     "parallelism gets you there. With sliders."
 )
+STOPS = re.compile(r'document\.querySelectorAll\(\["pre",[^\]]*\]\.join\(", "\)\)\.forEach')
+UNREAD = {"fontawesome.js", "pyodide.asm.js"}  # the first is taken out of the site, the second sets no class
+BOOK = Path(__file__).resolve().parents[1]
 LENGTH = 160  # of a description: what search engines show
 
 
@@ -202,6 +207,23 @@ def sitemap(pages: list[str], base: str) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{rows}</urlset>\n'
 
 
+def programs(static: Path) -> list[str]:
+    """Return the text of all that makes parts of a page while it is read: the site's scripts and the library."""
+    files = [*static.rglob("*.js"), *(BOOK.parent / "scaling_lib").glob("*.py")]
+    return [p.read_text(encoding="utf-8") for p in files if p.name not in UNREAD]
+
+
+def quicken(script: Path) -> None:
+    """Take from the theme's script what page.js does for parts on the screen: it measures all that may scroll.
+
+    That would lay out the whole page at once. Raises ExtensionError when the script has no such part.
+    """
+    text, count = STOPS.subn("[].forEach", script.read_text(encoding="utf-8"))
+    if count != 1:
+        raise ExtensionError(f"{script.name} of this version of the theme measures what scrolls in another way")
+    script.write_text(text, encoding="utf-8")
+
+
 def finish(app: Sphinx, error: Exception | None) -> None:
     """Finish every page, and write those that are no chapters."""
     if error is not None or app.builder.name not in ("html", "dirhtml"):
@@ -214,7 +236,10 @@ def finish(app: Sphinx, error: Exception | None) -> None:
     found = {p: p.relative_to(out).as_posix() for p in sorted(out.rglob("*.html"))}
     chapters = [p for p, name in found.items() if name not in plain and not name.startswith("_static/")]
     pages = {p: UNUSED.sub("", p.read_text(encoding="utf-8")) for p in chapters}
-    file, held = bundle.write((bundle.sheets(html, p) for p, html in pages.items()), out / "_static")
+    quicken(out / "_static" / "scripts" / "pydata-sphinx-theme.js")
+    used = prune.names(pages.values(), programs(out / "_static"))
+    own = {p.name for p in (*BOOK.glob("_static/*.css"), *BOOK.glob("_live/*.css"))}
+    file, held = bundle.write((bundle.sheets(html, p) for p, html in pages.items()), out / "_static", own, used)
     for path, html in pages.items():
         html = bundle.defer_scripts(bundle.one_sheet(html, path, file, held), path)
         path.write_text(finish_page(html, script), encoding="utf-8")

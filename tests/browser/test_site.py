@@ -10,7 +10,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 import yaml
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.browser.conftest import Visit, open_page, picture, violations, visiting
 from tools import book, print_book
@@ -19,7 +19,9 @@ from tools.book import Trouble
 pytestmark = pytest.mark.browser
 TOC = yaml.safe_load((book.ROOT / "_toc.yml").read_text(encoding="utf-8"))
 PAGES = [TOC["root"], *re.findall(r"(?m)^\s*- file: (\S+)", (book.ROOT / "_toc.yml").read_text(encoding="utf-8"))]
+# What is not laid out yet, or is cut at the edge of its section, is looked at too.
 OVERFLOW = """() => {
+  for (const e of document.querySelectorAll('section')) e.style.contentVisibility = 'visible';
   const wide = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= wide) return [];
   const told = e => `${e.tagName}.${e.className} ${e.textContent.slice(0, 40)}`;
@@ -43,10 +45,10 @@ CONTRAST = """() => {
   const box = e => e.getBoundingClientRect();
   // text in a picture may stand on a shape: the last one drawn before it that holds its middle
   const under = e => {
-    const [x, y] = [(box(e).left + box(e).right) / 2, (box(e).top + box(e).bottom) / 2];
-    const holds = r => box(r).left <= x && x <= box(r).right && box(r).top <= y && y <= box(r).bottom;
+    const middle = new DOMPoint((box(e).left + box(e).right) / 2, (box(e).top + box(e).bottom) / 2);
+    const holds = r => r.isPointInFill(middle.matrixTransform(r.getScreenCTM().inverse()));
     const before = r => r.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING;
-    const shapes = [...e.closest('svg').querySelectorAll('rect')].filter(r => before(r) && holds(r));
+    const shapes = [...e.closest('svg').querySelectorAll('rect, path')].filter(r => before(r) && holds(r));
     const fills = shapes.map(r => parse(getComputedStyle(r).fill)).filter(c => c.length === 3);
     return fills.pop() || ground(e.closest('svg'));
   };
@@ -145,6 +147,108 @@ def test_a_page_fits_narrow_screens(opened: tuple[str, Visit]) -> None:
         wear(visit, "light", width)
         visit.page.evaluate("size => document.querySelector('.bd-article').style.fontSize = size", size)
         assert visit.page.evaluate(OVERFLOW) == [], f"at {width} pixels, letters at {size}"
+
+
+@pytest.fixture
+def phone(browser: Browser, site: str) -> Iterator[Visit]:
+    """A page on a small screen, for a reader who likes motion."""
+    context = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="no-preference")
+    with visiting(context, site) as found:
+        yield found
+    context.close()
+
+
+LAID_OUT = """all => all.map(e => e.firstElementChild.checkVisibility({contentVisibilityAuto: true}))"""
+TOP = "id => Math.round(document.getElementById(id).getBoundingClientRect().top)"
+
+
+def test_a_phone_lays_out_sections_as_they_come_near_and_finds_each(phone: Visit, site: str) -> None:
+    page = open_page(phone, site, "book/pp.html")
+    sections = page.locator(".bd-article > section > section")
+    laid_out = sections.evaluate_all(LAID_OUT)
+    assert laid_out[0]
+    assert not any(laid_out[4:]), "a page is laid out as far as its reader sees, and somewhat further"
+    rest = int(page.evaluate("parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop)"))
+    keys = sections.evaluate_all("all => all.map(e => e.id)")
+    for key in (keys[7], keys[-3], keys[2]):  # far down, further, and back
+        page.locator(".secondary-toggle").click()
+        page.locator(f"#pst-secondary-sidebar-modal a[href='#{key}']").click()
+        page.wait_for_timeout(700)
+        assert abs(page.evaluate(TOP, key) - rest) <= 1, key
+    page.goto("about:blank")
+    page.goto(f"{site}/book/pp.html#{keys[7]}", wait_until="load")
+    page.wait_for_timeout(700)
+    assert abs(page.evaluate(TOP, keys[7]) - rest) <= 1
+    assert not phone.problems
+
+
+def test_what_scrolls_sideways_is_reached_by_keyboard_once_it_is_near(phone: Visit, site: str) -> None:
+    page = open_page(phone, site, "book/pp.html")
+    part = page.locator("#where-it-breaks ~ section table, #try-it .live-face").first
+    assert part.get_attribute("tabindex") is None, "asking for its width would lay out the page"
+    part.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    assert part.evaluate("e => e.scrollWidth > e.clientWidth + 1"), "this test needs a part that scrolls"
+    assert part.get_attribute("tabindex") == "0"
+
+
+def test_the_list_of_sections_marks_the_place_also_on_a_phone(phone: Visit, site: str) -> None:
+    page = open_page(phone, site, "book/pp.html")
+    page.locator(".secondary-toggle").click()
+    page.locator("#pst-secondary-sidebar-modal a[href='#less-memory-1f1b']").click()
+    page.mouse.wheel(0, 300)
+    page.wait_for_timeout(700)
+    page.locator(".secondary-toggle").click()
+    marked = page.locator("#pst-secondary-sidebar-modal a.active")
+    marked.wait_for()
+    assert marked.get_attribute("href") == "#less-memory-1f1b"
+
+
+def test_the_skip_link_puts_the_focus_on_the_text(visit: Visit, site: str) -> None:
+    page = open_page(visit, site, "book/pp.html")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.id === 'main-content'")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+
+
+LOOK = """display position float clear top right bottom left z-index width height margin padding border border-radius
+    outline box-shadow background color fill stroke opacity visibility overflow transform font line-height
+    letter-spacing text-align text-decoration text-indent text-transform vertical-align white-space overflow-wrap
+    list-style content cursor flex flex-direction flex-wrap order gap grid-template-columns justify-content align-items
+    align-self table-layout caption-side border-collapse break-inside pointer-events user-select""".split()
+# What a page's style sheet gives its parts, against the sheets that it was made of.
+STYLES = """([names, sheets]) => {
+  const pseudo = [null, '::before', '::after'];
+  const look = e => pseudo.map(p => { const s = getComputedStyle(e, p); return names.map(n => s[n]).join(';'); });
+  const all = [...document.querySelectorAll('body, body *')];
+  const before = all.map(look);
+  const link = document.querySelector('link[rel=stylesheet]');
+  return Promise.all(sheets.map(href => new Promise((done, failed) => {
+    const other = document.createElement('link');
+    Object.assign(other, {rel: 'stylesheet', href, onload: done, onerror: failed});
+    link.before(other);
+  }))).then(() => {
+    link.remove();
+    const same = (a, b) => a.every((text, i) => text === b[i]);
+    const told = e => `${e.tagName}.${e.getAttribute('class')}`;
+    return [all.length, all.filter((e, i) => !same(before[i], look(e))).map(told).slice(0, 5)];
+  });
+}"""
+
+
+@pytest.mark.parametrize("name", ["book/index.html", "book/dp.html", "book/own.html", "search.html?q=bubble"])
+def test_rules_left_out_of_the_style_sheet_change_nothing(visit: Visit, site: str, name: str) -> None:
+    visit.page.emulate_media(reduced_motion="reduce")  # so that nothing is on its way from one look to another
+    page = open_page(visit, site, name)
+    page.wait_for_load_state("networkidle")
+    made_of = next(book.HTML.glob("_static/all-*.css")).read_text(encoding="utf-8").splitlines()[0]
+    sheets = [f"{site}/_static/{name}" for name in made_of.strip("/*! ").split()]
+    assert len(sheets) > 5
+    looked, changed = page.evaluate(STYLES, [LOOK, sheets])
+    assert looked > 150
+    assert changed == []
 
 
 @pytest.mark.parametrize("name", OTHERS)
