@@ -61,7 +61,8 @@ def schedule_svg(result: Simulation, standalone: bool = False) -> str:
 
 
 def _x(axis: Axis, time: float) -> float:
-    return _LEFT + axis.place(time) * (_WIDTH - _LEFT - _RIGHT)
+    """Where a second lies; without the care of Axis.place, since none lies outside a picture of the whole."""
+    return _LEFT + time / axis.high * (_WIDTH - _LEFT - _RIGHT)
 
 
 def _legend(result: Simulation) -> str:
