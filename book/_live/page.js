@@ -2,12 +2,12 @@
 (() => {
   "use strict";
   const PARTS = "main :is(table, div.math, pre, .cell_output, .cell_output > .output, .figure-svg, .live-face)";
-  // On a small screen, sections far from it are not laid out (course.css); asking for their sizes would do it.
+  // On a small screen, sections far from it are not laid out (course.css); asking for their sizes would do it. What is
+  // in them can be reached until it is known not to scroll.
   const drawn = part => part.checkVisibility?.({ contentVisibilityAuto: true }) ?? true;
   const mark = parts => {
-    const shown = parts.filter(drawn);
-    const scroll = shown.map(part => part.scrollWidth > part.clientWidth + 1); // all read before any is changed
-    shown.forEach((part, i) => {
+    const scroll = parts.map(part => !drawn(part) || part.scrollWidth > part.clientWidth + 1); // all read before any is changed
+    parts.forEach((part, i) => {
       if (scroll[i]) part.tabIndex = 0;
       else if (part.getAttribute("tabindex") === "0") part.removeAttribute("tabindex");
     });
@@ -18,7 +18,7 @@
   // Fonts widen text after it stands; folds that open, cells that run, screens that turn and sections that come near
   // change boxes.
   document.fonts?.ready.then(later);
-  addEventListener("load", later);
+  for (const kind of ["load", "resize"]) addEventListener(kind, later);
   const watch = new ResizeObserver(entries => mark(entries.map(entry => entry.target)));
   for (const part of all()) watch.observe(part);
 
