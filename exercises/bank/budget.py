@@ -226,8 +226,8 @@ QUESTIONS = (
         "How many FLOPs does it take to train {model:model} on {tokens:Ttoken}, by the rule of six?",
         (
             "What does one parameter cost for one token, forward and backward?",
-            "6 N T.",
-            "N = {params:Gparam}, T = {tokens:Ttoken}.",
+            "6 N_params T.",
+            "N_params = {params:Gparam}, T = {tokens:Ttoken}.",
         ),
         canonical=RUN,
         draw={"case": CASES},
@@ -238,7 +238,7 @@ QUESTIONS = (
             Trap(
                 "the forward pass alone",
                 "flops_forward",
-                "2 N T is inference; the backward pass costs twice as much again.",
+                "2 N_params T is inference; the backward pass costs twice as much again.",
             ),
         ),
         steps={"flops": "6 x {params:Gparam} x {tokens:Ttoken}."},
@@ -284,8 +284,8 @@ QUESTIONS = (
         "{model:model} on {tokens:Ttoken}, {chips} chips of {cluster:machine} at {mfu:%} MFU (rule of six). How many days?",
         (
             "Work over rate.",
-            "6 N T / (chips x C x MFU).",
-            "6 N T = {flops:FLOP}, C = {peak:FLOP/s}.",
+            "6 N_params T / (chips x C x MFU).",
+            "6 N_params T = {flops:FLOP}, C = {peak:FLOP/s}.",
         ),
         canonical=RUN,
         draw={
@@ -309,7 +309,7 @@ QUESTIONS = (
             ),
         ),
         steps={
-            "flops": "6 N T = {flops:FLOP}.",
+            "flops": "6 N_params T = {flops:FLOP}.",
             "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.",
             "knob": "Divide; a day has 86,400 s.",
         },
@@ -326,8 +326,8 @@ QUESTIONS = (
         "How many chip-hours of {cluster:gpu} does {model:model} on {tokens:Ttoken} take at {mfu:%} MFU?",
         (
             "The number of chips does not matter.",
-            "6 N T / (C x MFU), in hours.",
-            "6 N T = {flops:FLOP}, C = {peak:FLOP/s}.",
+            "6 N_params T / (C x MFU), in hours.",
+            "6 N_params T = {flops:FLOP}, C = {peak:FLOP/s}.",
         ),
         canonical=RUN,
         draw={
@@ -363,7 +363,7 @@ QUESTIONS = (
         "{model:model} on {tokens:Ttoken} with H100s at {mfu:%} MFU, at {rate:USD/s} a GPU ({terms}). What does the compute cost?",
         (
             "What is paid for, and how much of it does the run take?",
-            "6 N T / (C x MFU) x price.",
+            "6 N_params T / (C x MFU) x price.",
             "{chip_time:GPU*h} at {rate:USD/s}.",
         ),
         canonical={
@@ -400,8 +400,8 @@ QUESTIONS = (
         "imply (rule of six)?",
         (
             "Useful FLOPs over the FLOPs those hours could have done.",
-            "6 N T / (chip-seconds x C).",
-            "6 N T = {flops:FLOP}, C = {peak:FLOP/s}.",
+            "6 N_params T / (chip-seconds x C).",
+            "6 N_params T = {flops:FLOP}, C = {peak:FLOP/s}.",
         ),
         canonical={"run": "llama-3-70b", "chips": 16384},
         draw={"run": RUNS},
@@ -409,7 +409,7 @@ QUESTIONS = (
         answer="mfu",
         unit="%",
         traps=(
-            Trap("the forward pass alone", "forward", "a trained token costs 6N FLOPs."),
+            Trap("the forward pass alone", "forward", "a trained token costs 6 N_params FLOPs."),
             Trap("the sparse peak", "sparse", "the dense peak is {peak:FLOP/s}."),
         ),
         steps={
@@ -431,8 +431,8 @@ QUESTIONS = (
         "(failures left out)?",
         (
             "Turn the formula for the time around.",
-            "6 N T / (seconds x C x MFU).",
-            "6 N T = {flops:FLOP}, C = {peak:FLOP/s}, {days} x 86400 s.",
+            "6 N_params T / (seconds x C x MFU).",
+            "6 N_params T = {flops:FLOP}, C = {peak:FLOP/s}, {days} x 86400 s.",
         ),
         canonical=RUN,
         draw={
@@ -468,8 +468,8 @@ QUESTIONS = (
         "weights trained. How many hours?",
         (
             "The same rule as for the big ones.",
-            "6 N T / (chips x C x MFU).",
-            "N = {params:Gparam}, C = {peak:FLOP/s}.",
+            "6 N_params T / (chips x C x MFU).",
+            "N_params = {params:Gparam}, C = {peak:FLOP/s}.",
         ),
         canonical=SMALL,
         draw={
@@ -622,7 +622,7 @@ QUESTIONS = (
         unit="%",
         traps=(
             Trap("everything twice", "double", "only the forward pass is repeated, a third of the work."),
-            Trap("half more", "half_more", "forward is a third of 6NT, not half."),
+            Trap("half more", "half_more", "forward is a third of 6 N_params T, not half."),
             Trap("the wrong way round", "third_less", "the hardware does more than the model needs, so HFU is higher."),
         ),
         steps={"flops": "6 FLOPs become 8 a parameter and token.", "knob": "{mfu:%} x 8/6."},
@@ -690,8 +690,8 @@ QUESTIONS = (
         "left out? Give the bare ratio; one rounds up.",
         (
             "How many bytes are resident for each parameter?",
-            "N x {each} B / HBM.",
-            "N = {params:Gparam}, HBM = {hbm:B}.",
+            "N_params x {each} bytes / HBM.",
+            "N_params = {params:Gparam}, HBM = {hbm:B}.",
         ),
         canonical={"model": "deepseek-v3", "cluster": "dgx-h200", "recipe": "bf16"},
         draw={
@@ -755,7 +755,7 @@ QUESTIONS = (
         unit="day",
         traps=(Trap("40% MFU taken as given", "said", "468 tokens per GPU cannot hide gathers that need 2472."),),
         steps={
-            "flops": "6 N T for 70.55e9 parameters and 15e12 tokens.",
+            "flops": "6 N_params T for 70.55e9 parameters and 15e12 tokens.",
             "bytes": "TP inside a node does not shrink what the node gathers.",
             "rates": "468 tokens per GPU, 2472 needed.",
             "compare": "MFU is capped at 468/2472 = 18.9%.",
@@ -879,15 +879,15 @@ QUESTIONS = (
         "With 16 bytes a parameter and 80 GB, how many GPUs does that take?",
         (
             "State plus activations over the memory of one GPU.",
-            "(16 N + 2 x 2 B x D x L x tokens) / HBM.",
-            "State 1129 GB; activations 4e6 x 8192 x 80 x 2 x 2 B.",
+            "(16 N_params + 2 x 2 bytes x D x L x tokens) / HBM.",
+            "State 1129 GB; activations 4e6 x 8192 x 80 x 2 x 2 bytes.",
         ),
         derive=_claim("min-gpus"),
         answer="ours",
         unit="GPU",
         traps=(Trap("another chip and recipe", "said", "117 belongs to a 96 GB chip with 10 bytes a parameter."),),
         steps={
-            "bytes": "State 16 N, activations 4 x 8192 x 80 bytes a token.",
+            "bytes": "State 16 N_params, activations 4 x 8192 x 80 bytes a token.",
             "compare": "80 GB a GPU.",
             "knob": "Divide and round up.",
         },
@@ -903,7 +903,7 @@ QUESTIONS = (
         "Audit. '117 H100 would train the 70B for {said:year}.' At 40% MFU and 15e12 tokens, how many years?",
         (
             "The rule of six again.",
-            "6 N T / (117 x C x 0.4).",
+            "6 N_params T / (117 x C x 0.4).",
             "6.35e24 FLOP over 117 x 989e12 x 0.4.",
         ),
         derive=_years,
@@ -952,7 +952,7 @@ QUESTIONS = (
         "Your manager wants one number: days to train. Why do you answer with an interval, and what drives its width?",
         (
             "Which inputs are not known?",
-            "days = 6NT/(chips x C x MFU x goodput).",
+            "days = 6 N_params T/(chips x C x MFU x goodput).",
             "MFU, goodput, price.",
         ),
         rubric=(
@@ -966,10 +966,10 @@ QUESTIONS = (
         says=(
             "Because MFU and goodput are ranges, not numbers. FLOPs are known to a few percent, peak exactly; MFU may be 25 to 45% and "
             "goodput 85 to 97%. So days span a factor of two, and I say which end I plan with.",
-            "Days are 6NT over chips x peak x MFU x goodput. The first three I know. MFU depends on batch, layout, kernels and network: "
+            "Days are 6 N_params T over chips x peak x MFU x goodput. The first three I know. MFU depends on batch, layout, kernels and network: "
             "Llama 3 70B implies 28% by its reported hours, 405B about 40%. Goodput depends on failures: 419 in 54 days on 16384 GPUs. "
             "I multiply the ends of the ranges for a worst and best case, and narrow them with a short run on a few nodes.",
-            "I would show the formula with each input as low, point, high. FLOPs: 6NT plus attention, within a few percent. Peak: dense. MFU: "
+            "I would show the formula with each input as low, point, high. FLOPs: 6 N_params T plus attention, within a few percent. Peak: dense. MFU: "
             "cap by the network, then kernels, then bubble, then published runs as a witness. Goodput: failures per chip-day x chips, "
             "checkpoint interval by sqrt(2 delta M), restart time. Dollars multiply by a price that differs sixfold between owners and "
             "on-demand clouds. All corners together give the widest interval; if the inputs are independent the middle is likelier. "
@@ -990,9 +990,9 @@ QUESTIONS = (
         "Without paper: compute cost of training {model:model} on {tokens:Ttoken} with H100s at {mfu:%} MFU and {rate:USD/s} a GPU? "
         "Add a 90% interval.",
         (
-            "Start from 6NT; an H100 does about 4e14 useful FLOP/s.",
-            "6 N T / (C x MFU) x price.",
-            "N = {params:Gparam}, C = {peak:FLOP/s}.",
+            "Start from 6 N_params T; an H100 does about 4e14 useful FLOP/s.",
+            "6 N_params T / (C x MFU) x price.",
+            "N_params = {params:Gparam}, C = {peak:FLOP/s}.",
         ),
         canonical={
             "model": "llama-3-405b",

@@ -172,8 +172,8 @@ QUESTIONS = (
         "then?",
         (
             "How many layers does a chip hold now?",
-            "C/(W PP).",
-            "C/W = {need:token/pod}, PP = {pp}.",
+            "C/(W p).",
+            "C/W = {need:token/pod}, p = {pp}.",
         ),
         canonical={**CANON, "cluster": "dgx-h100", "pp": 16},
         draw=DRAW,
@@ -364,7 +364,7 @@ QUESTIONS = (
         "crosspod.explain_pp",
         "explain",
         "Llama 3 405B ran at about 1000 tokens per GPU, below the 2472 its network asks of FSDP. Why did it work?",
-        ("Which dimension changes what a GPU reduces?", "C/(W_node PP).", "PP 16: 155 tokens."),
+        ("Which dimension changes what a GPU reduces?", "C/(W_node p).", "PP 16: 155 tokens."),
         rubric=(
             Point("pipeline parallelism over 16 stages", (r"pipelin|\bpp\b",)),
             Point(
@@ -380,7 +380,7 @@ QUESTIONS = (
             "PP 16. Each GPU holds a sixteenth of the layers, so per token it reduces a sixteenth of the gradients: the threshold falls from "
             "2472 to 155 tokens. The price is a bubble.",
             "TP 8 x PP 16 x DP 128. At fixed tokens per GPU a pipeline lets each token pass through more GPUs, so a GPU sees 16 times the "
-            "tokens on 1/16 of the layers. Compute is unchanged; gradients per GPU fall 16 times. C/(W_node PP) = 155. The stage boundary "
+            "tokens on 1/16 of the layers. Compute is unchanged; gradients per GPU fall 16 times. C/(W_node p) = 155. The stage boundary "
             "sends only activations, point to point. 16 microbatches per replica, interleaved, keep the bubble bearable.",
             "Numbers: 16M tokens over 128 replicas are 131 thousand tokens, 16 sequences of 8192. With p = m = 16 plain 1F1B idles 15/31; "
             "interleaving v chunks gives 15/(16 v + 15). ZeRO-1 rather than ZeRO-3, as gathers per microbatch would multiply traffic. "
@@ -413,7 +413,7 @@ QUESTIONS = (
         "crosspod.code",
         "code",
         "Write a function of `peak`, `outer` (byte/s of one chip on the outer network) and `pp` that returns the tokens per pod.",
-        ("The chips of a pod cancel.", "C/(W PP).", "One line."),
+        ("The chips of a pod cancel.", "C/(W p).", "One line."),
         canonical=CANON,
         draw=DRAW,
         derive=_pod,

@@ -121,7 +121,7 @@ QUESTIONS = (
         "numeric",
         "{chips} GPUs of {cluster:cluster} with PP {pp} across nodes: how many tokens per GPU hide the weight and gradient traffic "
         "(many-node limit)?",
-        ("A GPU holds 1/PP of the layers.", "C/(W_node PP).", "{flat:token/chip} over {pp}."),
+        ("A GPU holds 1/PP of the layers.", "C/(W_node p).", "{flat:token/chip} over {pp}."),
         canonical=PLAN,
         draw=PLAN_DRAW,
         derive=_piped,
@@ -145,7 +145,7 @@ QUESTIONS = (
         "enough? (many-node limit, not rounded)",
         (
             "How many tokens does a GPU have, and how many would it need?",
-            "PP = (C/W_node)/(B/N).",
+            "p = (C/W_node)/(B/N).",
             "{flat:token/chip} over {have:token/chip}.",
         ),
         canonical=PLAN,
@@ -192,7 +192,7 @@ QUESTIONS = (
         "decide.microbatches",
         "numeric",
         "{chips} GPUs, TP {tp} x PP {pp}, {batch} tokens a step, microbatches of one sequence of {seq} tokens. Microbatches per replica?",
-        ("Replicas first.", "B/(dp x seq), dp = N/(TP PP).", "dp = {dp}."),
+        ("Replicas first.", "B/(dp x seq), dp = N/(Y p).", "dp = {dp}."),
         canonical={**PLAN, "tp": 4},
         draw={**PLAN_DRAW, "tp": (2, 4, 8), "seq": (2048, 4096)},
         derive=_micro,
@@ -229,7 +229,7 @@ QUESTIONS = (
         "decide.order",
         "choice",
         "Tokens per GPU are below the threshold of the network between nodes, memory is fine, TP is 8. What is the next step?",
-        ("Which knob lowers C/W_node?", "C/(W_node PP).", "TP does not."),
+        ("Which knob lowers C/W_node?", "C/(W_node p).", "TP does not."),
         derive=lambda p: {"right": "pp"},
         answer="right",
         options=(
@@ -366,7 +366,7 @@ QUESTIONS = (
             "for activations. No pipeline.",
             "Check in order. Tokens per GPU 4096 > 2472: FSDP over all nodes, MFU not capped. Memory: 16 x 70.55e9/1024 = 1.1 GB of state; one sequence of "
             "4096 a GPU with full recomputation keeps 5.4 GB of checkpoints; gathered layers 1.7 GB each. Fits. TP 2 or 4 if the microbatch should shrink. "
-            "6NT at 40%: 6.3e24/(1024 x 4e14) about 180 days for 15T tokens, so the real question is the number of GPUs.",
+            "6 N_params T at 40%: 6.3e24/(1024 x 4e14) about 180 days for 15T tokens, so the real question is the number of GPUs.",
             "Then sensitivities. With TP 1 gathered layers are large, so prefetch costs memory; TP 2 halves that. HSDP inside 8 nodes would cut network "
             "traffic. Going to 8192 GPUs at the same batch leaves 512 tokens: PP 5 or more, or a larger batch. Failures: at 1024 GPUs one every two "
             "days, checkpoint every hour. Confirm with a profile on 16 GPUs: two nodes already show whether gathers overlap.",
@@ -403,7 +403,7 @@ QUESTIONS = (
         "traffic still hide (many-node limit, not rounded)?",
         (
             "Turn the threshold round.",
-            "B/N >= C/(W_node PP), so N = B PP W_node/C.",
+            "B/N >= C/(W_node p), so N = B p W_node/C.",
             "{piped:token/chip} are needed, {batch} are there.",
         ),
         canonical={"cluster": "dgx-h100", "batch": 4194304, "pp": 4},
@@ -474,7 +474,7 @@ QUESTIONS = (
         "compute-bound at 64 thousand tokens a step?",
         (
             "State first, then tokens per GPU.",
-            "16 N over 8, and B/N against C/W of NVLink.",
+            "16 N_params over 8, and B/N against C/W of NVLink.",
             "128 GB over 8 GPUs; 8192 tokens each against 2198.",
         ),
         derive=lambda p: {"right": "fsdp"},

@@ -892,7 +892,7 @@ QUESTIONS = (
         "90% interval too, e.g. '30 days (10 to 90)'.",
         (
             "How much work is it, and how fast is it done?",
-            "6 N T / (chips x C x MFU).",
+            "6 N_params T / (chips x C x MFU).",
             "6 x {params:Gparam} x {tokens:Ttoken} over {chips} x {peak:FLOP/s} x 0.4.",
         ),
         canonical={"model": "llama-3-8b", "tokens": 1e12, "chips": 64, "cluster": "dgx-h100"},

@@ -280,8 +280,8 @@ QUESTIONS = (
         "and activations left out?",
         (
             "Everything is divided, nothing is kept whole.",
-            "N x bytes per parameter / X.",
-            "N = {params:Gparam}, {each} bytes, X = {chips}.",
+            "N_params x bytes per parameter / X.",
+            "N_params = {params:Gparam}, {each} bytes, X = {chips}.",
         ),
         canonical={"model": "llama-3-70b", "chips": 1024, "recipe": "bf16"},
         draw=STATE_DRAW,
@@ -297,7 +297,7 @@ QUESTIONS = (
             Trap("nothing sharded", "whole", "FSDP divides the state by the {chips} chips."),
             Trap("the optimizer alone", "optimizer", "weights and gradients count too."),
         ),
-        steps={"bytes": "{params:Gparam} x {each} B = {total:B}.", "knob": "/ {chips}."},
+        steps={"bytes": "{params:Gparam} x {each} bytes = {total:B}.", "knob": "/ {chips}."},
         difficulty=1,
         importance=4,
         minutes=2,
@@ -312,8 +312,8 @@ QUESTIONS = (
         "whole on each. GB of state per chip?",
         (
             "Which bytes are divided and which are not?",
-            "N (weights + gradients + optimizer/X).",
-            "N = {params:Gparam}, X = {chips}.",
+            "N_params (weights + gradients + optimizer/X).",
+            "N_params = {params:Gparam}, X = {chips}.",
         ),
         canonical={"model": "llama-3-8b", "chips": 64, "recipe": "bf16"},
         draw={
@@ -354,7 +354,7 @@ QUESTIONS = (
             Trap("one matrix", "one", "the layer has two matrices."),
             Trap("a gated layer", "gated", "the two-matmul layer has two matrices."),
         ),
-        steps={"bytes": "2 x {d_model} x {d_ff} x 2 B = {bytes:B}.", "rates": "{bytes:B} / {node:B/s}."},
+        steps={"bytes": "2 x {d_model} x {d_ff} x 2 bytes = {bytes:B}.", "rates": "{bytes:B} / {node:B/s}."},
         tags=("comms", "gpu"),
         book="fsdp.forward_t_comms(llama.d_model, llama.d_ff, node_egress)",
         needs=("network", "shape"),
@@ -400,8 +400,8 @@ QUESTIONS = (
         "does {model:model} need at 16 bytes a parameter? (bare ratio)",
         (
             "How much state is there, and how much room for it on a chip?",
-            "16 N / (share x HBM).",
-            "N = {params:Gparam}, HBM = {hbm:B}.",
+            "16 N_params / (share x HBM).",
+            "N_params = {params:Gparam}, HBM = {hbm:B}.",
         ),
         canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "room": 0.5},
         draw={
@@ -652,7 +652,7 @@ QUESTIONS = (
         "Why would you use FSDP rather than plain DP, and what does it cost?",
         (
             "Think of memory first, of bytes second.",
-            "16N/X against 16N; 12DF against 8DF.",
+            "16 N_params/X against 16 N_params; 12DF against 8DF.",
             "Name the condition under which the cost is hidden.",
         ),
         rubric=(
@@ -681,7 +681,7 @@ QUESTIONS = (
             "inside and replicates outside, trading memory for fewer bytes on the network. Keeping weights after forward gives back the "
             "bytes of DP at the memory of ZeRO-2.",
         ),
-        steps={"bytes": "12DF against 8DF.", "compare": "Same ratio C/W in both passes.", "knob": "State 16N/X."},
+        steps={"bytes": "12DF against 8DF.", "compare": "Same ratio C/W in both passes.", "knob": "State 16 N_params/X."},
         importance=5,
         minutes=4,
         tags=("concept", "aloud"),
@@ -692,7 +692,7 @@ QUESTIONS = (
         "Without paper: GB of sharded training state per chip for {model:model} on {chips} chips, {title}? Add a 90% interval.",
         (
             "What does one parameter cost while training?",
-            "N x b / X.",
+            "N_params x b / X.",
             "{params:Gparam}, {each} bytes, {chips} chips.",
         ),
         canonical={"model": "llama-3-405b", "chips": 2048, "recipe": "bf16"},

@@ -94,7 +94,7 @@ QUESTIONS = (
     Question(
         "interview.q2_fsdp_or_dp",
         prompt="Q2. FSDP and DP move similar amounts of data. Why use FSDP?",
-        hints=("What does each chip hold?", "16N against 16N/X.", "12DF against 8DF, same threshold."),
+        hints=("What does each chip hold?", "16 N_params against 16 N_params/X.", "12DF against 8DF, same threshold."),
         rubric=(
             Point("memory: state divided by X", (r"memory|state|1/|16",)),
             Point("bytes are 1.5 times, not equal", (r"1\.5|half (as|more)|12 ?DF|three",)),
@@ -105,13 +105,13 @@ QUESTIONS = (
         says=(
             "For memory: 16 bytes a parameter become 16/X. It moves half as many bytes again, but the extra gather hides behind forward compute, so the "
             "threshold is the same.",
-            "Llama 70B has {state:GB} of state: no chip holds it. FSDP over X chips leaves 16N/X. An all-reduce is a reduce-scatter and an all-gather, 8DF; FSDP "
+            "Llama 70B has {state:GB} of state: no chip holds it. FSDP over X chips leaves 16 N_params/X. An all-reduce is a reduce-scatter and an all-gather, 8DF; FSDP "
             "gathers forward and backward and reduce-scatters: 12DF. Forward 4BDF/XC against 4DF/W, backward twice both, so B/X > C/W as for DP.",
             "When DP all the same: small models, ZeRO-1 under a pipeline where gathers per microbatch would multiply, or slow networks. Between them: ZeRO-1 "
             "shards the optimizer at DP's bytes, ZeRO-2 the gradients; HSDP shards inside a node or pod and replicates outside. Cost of FSDP in memory: "
             "gathered layers in flight. With accumulation the gathers repeat for each microbatch. The threshold across H100 nodes is {across:token/chip}.",
         ),
-        steps={"bytes": "8DF against 12DF.", "compare": "Equal thresholds per pass.", "knob": "State 16N/X."},
+        steps={"bytes": "8DF against 12DF.", "compare": "Equal thresholds per pass.", "knob": "State 16 N_params/X."},
         follow_ups=("When is ZeRO-1 the better choice?", "What does reshard_after_forward=False trade?"),
         tags=("aloud", "memory"),
         **COMMON,
@@ -184,7 +184,7 @@ QUESTIONS = (
             "{need_v5p:token/chip}. The optimum is flat. On H100 a node gathers whole layers whatever TP does: {across:token/chip}. There TP is chosen "
             "for activations and microbatch size, PP for the network.",
             "State the assumptions: max or sum of the two times (a factor of four in the threshold), free factorisation, torus axes. Then constraints: degrees divide heads, "
-            "layers, chips. Then GPUs: TP up to 8, PP as small as makes B/N > C/(W_node PP): {pp8:token/chip} at PP 8. Then search around it: many "
+            "layers, chips. Then GPUs: TP up to 8, PP as small as makes B/N > C/(W_node p): {pp8:token/chip} at PP 8. Then search around it: many "
             "layouts within 5%, choose the simplest. Llama 405B took TP 8, PP 16; no layout of the 70B is published.",
         ),
         steps={
@@ -199,7 +199,7 @@ QUESTIONS = (
     Question(
         "interview.q6_pp_gpu",
         prompt="Q6. Why does PP matter more on GPUs than on TPUs?",
-        hints=("Compare domains.", "C/(W_node PP).", "8 or 72 GPUs against thousands of TPUs."),
+        hints=("Compare domains.", "C/(W_node p).", "8 or 72 GPUs against thousands of TPUs."),
         rubric=(
             Point("a GPU's fast domain is small (8, or 72)", (r"8|72|domain|nvlink",)),
             Point("a TPU pod is a torus of thousands (not all to all)", (r"torus|pod|axis",)),
@@ -217,7 +217,7 @@ QUESTIONS = (
             "TPU ICI is no all-to-all: six neighbours, TP ends at {tp_v5p} ways an axis on v5p. But three axes serve FSDP and TP together inside 8960 chips. PP costs a bubble, "
             "uneven first and last stages, and code; TPU users pay it only across pods. NVL72 shifts the line: 72 GPUs in a domain.",
         ),
-        steps={"compare": "Domain 8 against a pod of thousands.", "knob": "Threshold C/(W_node PP)."},
+        steps={"compare": "Domain 8 against a pod of thousands.", "knob": "Threshold C/(W_node p)."},
         follow_ups=("What would make you use PP on TPUs?", "Why is 'InfiniBand is 20 times slower' wrong?"),
         tags=("aloud", "pipeline"),
         **COMMON,
@@ -250,7 +250,7 @@ QUESTIONS = (
     Question(
         "interview.q8_how_long",
         prompt="Q8. How long does 70B on 15T tokens take with 16 thousand H100?",
-        hints=("Rule of six.", "6NT/(N C MFU).", "Then compare with the model card."),
+        hints=("Rule of six.", "6 N_params T/(N C MFU).", "Then compare with the model card."),
         rubric=(
             Point("6.35e24 FLOPs", (r"6\.3|6 ?N",)),
             Point("about 12 days at 40% MFU", (r"1[12](\.\d+)? days|11\.6|40 ?%",)),
@@ -277,7 +277,7 @@ QUESTIONS = (
     Question(
         "interview.q9_memory_or_compute",
         prompt="Q9. Is training 70B limited by memory or by compute?",
-        hints=("How many GPUs hold it?", "16N/HBM.", "How long would they take?"),
+        hints=("How many GPUs hold it?", "16 N_params/HBM.", "How long would they take?"),
         rubric=(
             Point("state fits about 15 H100", (r"1[45]|dozen|few GPUs|16 bytes",)),
             Point("time, not memory, asks for thousands", (r"time|years|compute|flop",)),

@@ -343,7 +343,7 @@ QUESTIONS = (
         "numeric",
         "A stage hands {tokens} tokens of {model:model} (D = {d_model}) to the next one, bf16, TP {tp} with sequence parallelism. MB sent "
         "by one chip, forward?",
-        ("Only activations cross.", "T D e/Y.", "{tokens} x {d_model} x 2/{tp}."),
+        ("Only activations cross.", "tokens x D e/Y.", "{tokens} x {d_model} x 2/{tp}."),
         canonical=BOUNDARY,
         draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "tokens": (4096, 8192, 16384), "tp": (4, 8)},
         derive=_boundary,
@@ -363,7 +363,7 @@ QUESTIONS = (
         "numeric",
         "A stage hands {tokens} tokens of {model:model} to a stage on another node, bf16, TP {tp} with sequence parallelism, one card per chip of "
         "{cluster:machine}. How many microseconds?",
-        ("Bytes over a card's egress.", "T D e/(Y W).", "{bytes:MB} over {card:B/s}."),
+        ("Bytes over a card's egress.", "tokens x D e/(Y W).", "{bytes:MB} over {card:B/s}."),
         canonical=BOUNDARY,
         draw={
             "model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"),

@@ -462,8 +462,8 @@ QUESTIONS = (
         "{mfu:%} MFU (rule of six). How long does it take?",
         (
             "What has to be computed, and how much of it does the cluster do in a second?",
-            "6 N B / (chips x C x MFU).",
-            "N = {params:Gparam}, C = {peak:FLOP/s}.",
+            "6 N_params B / (chips x C x MFU).",
+            "N_params = {params:Gparam}, C = {peak:FLOP/s}.",
         ),
         canonical={"model": "llama-3-8b", "cluster": "dgx-h100", "batch": 524288, "chips": 8, "mfu": 0.45},
         draw={
@@ -501,8 +501,8 @@ QUESTIONS = (
         "through the whole cluster?",
         (
             "What does one trained token cost?",
-            "chips x C x MFU / (6 N).",
-            "C = {peak:FLOP/s}, N = {params:Gparam}.",
+            "chips x C x MFU / (6 N_params).",
+            "C = {peak:FLOP/s}, N_params = {params:Gparam}.",
         ),
         canonical={"model": "llama-3-8b", "cluster": "dgx-h100", "batch": 524288, "chips": 64, "mfu": 0.4},
         draw={
@@ -515,12 +515,12 @@ QUESTIONS = (
         answer="rate",
         unit="token/s",
         traps=(
-            Trap("the forward pass alone", "rate_forward", "a trained token costs 6N FLOPs, not 2N."),
+            Trap("the forward pass alone", "rate_forward", "a trained token costs 6 N_params FLOPs, not 2 N_params."),
             Trap("one chip", "rate_chip", "all {chips} chips work."),
             Trap("the full peak", "rate_full", "only {mfu:%} of the peak arrives."),
         ),
         steps={
-            "flops": "6 N = 6 x {params:Gparam} a token.",
+            "flops": "6 N_params = 6 x {params:Gparam} a token.",
             "rates": "{chips} x {peak:FLOP/s} x {mfu:%}.",
             "knob": "Divide the rate by the FLOPs of a token.",
         },
@@ -689,8 +689,8 @@ QUESTIONS = (
         "Without paper: how many FLOPs does one training step of {model:model} on {batch} tokens take? Add a 90% interval.",
         (
             "What does one parameter cost for one token, forward and backward?",
-            "6 N B.",
-            "N = {params:Gparam}, B = {batch}.",
+            "6 N_params B.",
+            "N_params = {params:Gparam}, B = {batch}.",
         ),
         canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "batch": 4194304, "chips": 8960, "mfu": 0.4},
         draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "batch": (1048576, 4194304, 16777216)},
