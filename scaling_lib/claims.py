@@ -6,14 +6,19 @@ that no number of ours is typed. `expected` is what a person found independently
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from typing import Any
 
 from scaling_lib import catalogue
+from scaling_lib.questions import figures_of, unit_words
 from scaling_lib.units import digits
 
+# what a unit's first word is read as where unit_words has another use for it
+_WORDS = {"param": "parameters", "GPU-hour": "GPU-hours", "ratio": "", "fraction": ""}
+_SCALES = {"1e6": "million", "1e9": "billion"}
 VERDICTS = ("holds", "slip", "inconsistent", "model", "misattributed", "unsourced")
 
 
@@ -81,6 +86,18 @@ def text(value: float | str | None, figures: int = 4) -> str:
     return "not known" if value is None else value
 
 
+def with_unit(c: Claim) -> str:
+    """Our value as a sentence has it: (70.5537, "1e9 param") -> "70.55 billion parameters". Words as they are.
+
+    A claim's unit reads [scale] name [remark], e.g. "day on 16384 GPUs" or "ratio, one direction".
+    """
+    if not isinstance(c.ours, float):
+        return text(c.ours)
+    scale, name, remark = re.fullmatch(r"(?:(1e\d) )?([^\s,]*)(.*)", c.unit).groups()  # type: ignore[union-attr]
+    words = (figures_of(c.ours), _SCALES[scale] if scale else "", _WORDS.get(name, unit_words(name)))
+    return " ".join(word for word in words if word) + remark
+
+
 def as_printed(value: float | str) -> str:
     """A value of the article without figures that it does not print: 9.0 -> "9", 6.35e24 -> "6.35e24"."""
     return f"{value:,.6g}".replace("e+", "e") if isinstance(value, (int, float)) else value
@@ -88,8 +105,7 @@ def as_printed(value: float | str) -> str:
 
 def _row(c: Claim) -> str:
     """One claim as a row of an HTML table."""
-    unit = f" {c.unit}" if isinstance(c.ours, float) else ""
-    cells = (as_printed(c.said), text(c.ours) + unit, c.verdict + (" (matters)" if c.matters else ""), c.why)
+    cells = (as_printed(c.said), with_unit(c), c.verdict + (" (matters)" if c.matters else ""), c.why)
     body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return f"<tr class='claim {c.verdict}' id='claim-{c.id}'><th scope='row'>{escape(c.claim)}</th>{body}</tr>"
 
@@ -101,9 +117,7 @@ class ClaimTable:
     claims: tuple[Claim, ...]
 
     def __repr__(self) -> str:
-        return "\n".join(
-            f"{c.id}: says {as_printed(c.said)}, ours {text(c.ours)} {c.unit} ({c.verdict})" for c in self.claims
-        )
+        return "\n".join(f"{c.id}: says {as_printed(c.said)}, ours {with_unit(c)} ({c.verdict})" for c in self.claims)
 
     def _repr_html_(self) -> str:
         head = "<tr><th>claim</th><th>article</th><th>ours</th><th>verdict</th><th>why</th></tr>"

@@ -325,8 +325,8 @@ def run_claims(args: argparse.Namespace) -> int:
         return 0
     print(
         table(
-            ("claim", "section", "said", "ours", "unit", "verdict"),
-            [(r.id, r.section, claims.as_printed(r.said)[:40], _cell(r.ours), _cell(r.unit), r.verdict) for r in rows],
+            ("claim", "section", "said", "ours", "verdict"),
+            [(r.id, r.section, claims.as_printed(r.said)[:40], _cell(claims.with_unit(r)), r.verdict) for r in rows],
         )
     )
     held = sum(r.verdict == "holds" for r in rows)
@@ -334,9 +334,6 @@ def run_claims(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cell(value: Any) -> str:
-    """A number with 4 figures, or the start of a text."""
-    if isinstance(value, (int, float)):
-        return show(value, "", 4)
-    text = "–" if value is None else str(value)
-    return text if len(text) <= 32 else text[:31] + "…"
+def _cell(text: str) -> str:
+    """The start of a text."""
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -81,6 +81,7 @@ SIX = "flops_per_token(llama, convention='6N')"
 ATTENTION = "100 * (flops_per_token(llama, {}) - flops_per_token(llama, convention='matmul')) / " + SIX
 KEPT = "memory.checkpoint_bytes(4e6, llama.d_model, llama.n_layers, 2)"
 HOURS_3_1 = "budget.reported('llama-3.1-70b').chip_seconds"
+TWO_NODES = "Job(llama, h100, ParallelPlan(tp=16), 16, 2**16, 8192)"
 LARGE = "Job(llama, h100, ParallelPlan(dp=2048, tp=8), 16384, 16e6, 8192)"
 
 # Numbers in the explanations: claim, the words that hold the number, the expression it comes from, decimals shown.
@@ -89,7 +90,9 @@ WHY: list[tuple[str, str, str, int]] = [
     ("tp-threshold", "width of 26112", "roofline.layer(llama, 'full').effective_d_ff", 0),
     ("tp-threshold", "9% lower", "100 * (1 - roofline.layer(llama, 'full').effective_d_ff / llama.d_ff)", 0),
     ("tp-cross-node", "content with 19780", "tp.critical_d_ff(16 - 8, h100_peak, node_egress)", 0),
-    ("tp-cross-node", "more than 13 ways", "tp.max_degree(llama.d_ff, h100_peak, nvlink_egress)", 0),
+    ("tp-cross-node", "which 30769", "tp.critical_d_ff(16 * 7 / 8, h100_peak, nvlink_egress)", 0),
+    ("tp-cross-node", "limit of 14.9", "tp.max_degree(llama.d_ff, h100_peak, nvlink_egress) / (7 / 8)", 1),
+    ("tp-cross-node", "costs 2.4%", f"100 * (1 - tp.times({TWO_NODES}).mfu_cap)", 1),
     ("hybrid-threshold", "high, 454", "hybrid.critical_tokens(peak_v5p, 2 * v5p_axis, v5p_axis, llama.d_ff, 'sum')", 0),
     ("x-opt-value", "taken of 2.5e6", "hybrid.x_opt(4e6, llama.d_ff, 8960, 2, 1) ** 2 / 1e6", 1),
     ("ib-node", "an eighth, 2472", "crosspod.critical_pod_tokens(h100_peak, nic_egress) / h100.domain", 0),
@@ -139,6 +142,42 @@ def test_half_and_a_sixth_of_the_step_are_bubble() -> None:
     assert value(f"pp.bubble_of_total(8, {m})") == pytest.approx(1 / 2, abs=0.02)
     assert value(f"pp.bubble_of_total(8, {m}, 5)") == pytest.approx(1 / 6, abs=0.01)
     assert value("pp.bubble_of_total(4, 1)") == pytest.approx(3 / 4)  # one-microbatch-per-stage
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("alpha-nvlink", "2,198 FLOP/B"),
+        ("alpha-ib", "2,472 tokens per chip"),
+        ("max-model-v5p", "6 billion parameters"),
+        ("params", "70.55 billion parameters"),
+        ("fsdp-bytes", "1.5, FSDP over DP"),
+        ("hybrid-gain", "7.496"),
+        ("tp-max-v5p", "11.24 ways"),
+        ("tp-cross-node", "39,560"),
+        ("one-microbatch-per-stage", "4 microbatches"),
+        ("train-flops", "6.35e24 FLOP"),
+        ("mfu-cap-h100", "43.77 days, at least (4*2^20 tokens)"),
+        ("gpu-hours", "4.459 million GPU-hours"),
+        ("cost-cloud", "8.917 million USD"),
+        ("min-gpus", "146 GPUs (16 B/param + 2 checkpoints per layer, 4e6 tokens)"),
+        ("ten-years", "4.347 years at 40% MFU"),
+        ("bubble-formula", "(p-1)/(m+p-1)"),
+        ("cost-meta", "not published"),
+    ],
+)
+def test_a_value_is_printed_with_its_unit_in_words(name: str, shown: str) -> None:
+    table = claims.ClaimTable((claims.claim(name),))
+    assert f"ours {shown} (" in repr(table)
+    assert f"<td>{shown}</td>" in table._repr_html_()
+
+
+def test_no_printed_unit_is_a_power_of_ten_or_a_slug() -> None:
+    for claim in claims.all_claims():
+        row = claims.ClaimTable((claim,))._repr_html_().split("</th>")[-1]
+        cells = claims.with_unit(claim) + claim.why
+        assert not re.search(r"\d 1e\d", row), claim.id
+        assert not [name for name in ENTRIES if "-" in name and re.search(rf"\b{name}\b", cells)], claim.id
 
 
 def test_tp_of_16_on_two_nodes_fails_at_nvlink_and_not_at_the_network_cards() -> None:

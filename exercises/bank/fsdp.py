@@ -681,7 +681,11 @@ QUESTIONS = (
             "inside and replicates outside, trading memory for fewer bytes on the network. Keeping weights after forward gives back the "
             "bytes of DP at the memory of ZeRO-2.",
         ),
-        steps={"bytes": "12DF against 8DF.", "compare": "Same ratio C/W in both passes.", "knob": "State 16 N_params/X."},
+        steps={
+            "bytes": "12DF against 8DF.",
+            "compare": "Same ratio C/W in both passes.",
+            "knob": "State 16 N_params/X.",
+        },
         importance=5,
         minutes=4,
         tags=("concept", "aloud"),

@@ -237,7 +237,7 @@ QUESTIONS = (
         says=(
             "More microbatches, interleaving, or splitting the backward pass: (p-1)/(v m + p - 1). 1F1B has GPipe's bubble but holds p microbatches instead of m.",
             "p = 8, m = 32: {bubble:%}; with four chunks {bubble4:%}, for more p2p and a little more memory. ZB-H1 fills in weight gradients: (p-1)(t_F + t_B - t_W). "
-            "ZB-H2 and ZB-V go on to none by the device's own clock. DualPipe: (p/2-1)(F&B + B - 3W) at two copies of the weights.",
+            "ZB-H2 and ZB-V go on to none by the device's own clock. DualPipe: (p/2-1)(ω(t_F + t_B + t_W) + t_B - 2 t_W) at two copies of the weights; ω is the time of a forward and a backward run as a pair, over their sum.",
             "Limits of m: the global batch, m = B/(dp seq), so more GPUs mean fewer microbatches; kernels want tokens. At a fixed batch more microbatches do not "
             "raise memory. State ratio and clock. Also fewer stages: PP as small as the network allows. Balance the ends: embedding and head. Compare "
             "schedules by simulated makespan with real times and p2p delay.",
@@ -307,7 +307,11 @@ QUESTIONS = (
     Question(
         "interview.q10_dualpipe",
         prompt="Q10. Why are schedules such as DualPipe an advance in method, and what do they not do?",
-        hints=("What is split?", "Input and weight gradients are separate work.", "(p/2-1)(F&B + B - 3W)."),
+        hints=(
+            "What is split?",
+            "Input and weight gradients are separate work.",
+            "(p/2-1)(ω(t_F + t_B + t_W) + t_B - 2 t_W).",
+        ),
         rubric=(
             Point("backward is split into input and weight gradients", (r"split|weight gradient|dW|\bW\b",)),
             Point("a forward and a backward run together, hiding all-to-all", (r"all.?to.?all|overlap|hide|together",)),
@@ -316,7 +320,7 @@ QUESTIONS = (
         ),
         says=(
             "They split backward, so weight gradients fill gaps, and pair a forward with a backward so that each hides the other's all-to-all. The bubble shrinks to "
-            "(p/2-1)(F&B + B - 3W), not to zero, and it costs a second copy of the weights.",
+            "(p/2-1)(ω(t_F + t_B + t_W) + t_B - 2 t_W), not to zero, and it costs a second copy of the weights.",
             "Older schedules traded bubble against microbatches: (p-1)/m. Splitting changes the dependency graph: only input gradients are on the critical path. DualPipe feeds "
             "from both ends, so each device has forwards and backwards at hand to pair. For MoE with expert parallelism across nodes the exchange is as long as "
             "compute, so hiding it matters more than the bubble.",
@@ -325,10 +329,10 @@ QUESTIONS = (
             "and ask whether PP is needed at all.",
         ),
         steps={
-            "compare": "1F1B (p-1)(F+B); DualPipe (p/2-1)(F&B + B - 3W).",
+            "compare": "1F1B (p-1)(t_F + t_B + t_W); DualPipe (p/2-1)(ω(t_F + t_B + t_W) + t_B - 2 t_W).",
             "knob": "Paid with 2x weights, p+1 activations.",
         },
-        follow_ups=("When would you prefer ZB-H1?", "What does F&B < F + B assume?"),
+        follow_ups=("When would you prefer ZB-H1?", "What does ω < 1 assume?"),
         tags=("aloud", "pipeline", "moe"),
         **{**COMMON, "difficulty": 5, "importance": 3},
     ),

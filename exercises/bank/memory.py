@@ -166,7 +166,11 @@ QUESTIONS = (
         "memory.state",
         "numeric",
         "How many GB is the training state of {model:model} with this recipe: {title}?",
-        ("Bytes a parameter, five rows.", "N_params (weights + gradients + master + m + v).", "{params:Gparam} x {each}."),
+        (
+            "Bytes a parameter, five rows.",
+            "N_params (weights + gradients + master + m + v).",
+            "{params:Gparam} x {each}.",
+        ),
         canonical=STATE,
         draw={
             "model": (*DENSE, "mixtral-8x7b", "qwen3-235b-a22b", "deepseek-v3"),
