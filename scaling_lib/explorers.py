@@ -65,7 +65,7 @@ dp_explorer = Explorer(
     (
         Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
         Slider("chips", "chips, X", 8, 4096, 1024, step=8),
-        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 2.0**22, log=True),
     ),
     draw_dp,
 )
@@ -89,7 +89,7 @@ scaling_explorer = Explorer(
     (
         Slider("peak", "peak, C (TFLOP/s)", 50, 5000, _H100.chip.flops("bf16") / 1e12, log=True),
         Slider("egress", "egress a chip, W (GB/s)", 5, 2000, _H100.domain * _H100.levels[1].egress / 1e9, log=True),
-        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 2.0**22, log=True),
     ),
     draw_scaling,
 )
@@ -128,7 +128,7 @@ fsdp_explorer = Explorer(
     (
         Choice("cluster_name", "cluster", CLUSTERS, "dgx-h100"),
         Slider("chips", "chips, X", 8, 32_768, 1024, step=8),
-        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 4e6, log=True),
+        Slider("batch", "batch, B (tokens)", 1e5, 1e8, 2.0**22, log=True),
         Slider("bytes_per_param", "bytes a parameter, b", 8, 20, 16),
     ),
     draw_fsdp,
@@ -222,7 +222,7 @@ def draw_crosspod(cluster_name: str, pods: int, batch: float, pp: int) -> str:
         ("tokens a pod", show(here, "token")),
         ("threshold a pod", show(needed, "token")),
         ("threshold a chip", show(needed / inner, "token/chip")),
-        ("pods before it binds", show(batch / needed, "pod")),
+        ("pods before it binds", show(int(batch // needed), "pod")),
         ("gradient traffic", verdict),
     ]
     words = f"{pods} pods: {show(here, 'token')} each against {show(needed, 'token')}."
@@ -335,7 +335,7 @@ def draw_budget(
         Series("with failures", [(n, days / budget_goodput(n, failures, restart)) for n, days in alone]),
     ]
     rows = [
-        ("training FLOPs, 6N T", show(found.flops, "FLOP")),
+        ("training FLOPs, 6 N_params T", show(found.flops, "FLOP")),
         ("time, compute alone", show(found.seconds, "s")),
         ("goodput", show(good, "%")),
         ("time, with failures", show(found.seconds / good, "s")),

@@ -64,11 +64,11 @@ def draw_predict(**state: object) -> str:
     ]
     parts.sort(key=lambda part: -part[1])
     step = show(estimate.seconds, "s")
-    between = f"{show(estimate.low, 's')} to {show(estimate.high, 's')}"
-    words = f"{step} a step, between {between} in four cases of five; most of it {parts[0][0]}, {parts[0][2]}."
+    low, high = show(estimate.low, "s"), show(estimate.high, "s")
+    words = f"{step} a step, between {low} and {high} in four cases of five; most of it {parts[0][0]}, {parts[0][2]}."
     rows = [
         ("seconds a step", step),
-        ("80% interval", between),
+        ("80% interval", f"{low} to {high}"),
         ("MFU, attention counted causal", show(estimate.mfu_causal, "%")),
         ("tokens a second and chip", f"{estimate.tokens_per_chip_second:,.0f}"),
         ("chips", f"{job.chips:,}"),

@@ -52,9 +52,9 @@ def test_every_corner_draws_the_same_each_time(name: str) -> None:
 
 
 def test_dp_explorer_shows_the_formulas_numbers() -> None:
-    job = explorers.dp_state("dgx-h100", 2048, 4e6)
+    job = explorers.dp_state("dgx-h100", 2048, 2**22)
     shown = read(explorers.dp_explorer.html(chips=2048))
-    assert shown["tokens per chip"] == show(4e6 / 2048, "token/chip")
+    assert shown["tokens per chip"] == show(2**22 / 2048, "token/chip")
     assert shown["smallest batch for these chips"] == show(dp.critical_batch(job), "token")
     assert shown["verdict"] == "comms-bound"
     assert read(explorers.dp_explorer.html(chips=1024))["verdict"] == "compute-bound"
@@ -84,6 +84,7 @@ def test_the_other_explorers_show_the_formulas_numbers() -> None:
     assert shown["threshold, they add"] == show(
         hybrid.critical_tokens(4.59e14, 3.6e11, 1.8e11, 28672, "sum"), "token/chip"
     )
+    assert read(explorers.crosspod_explorer.html())["pods before it binds"] == "217 pods"  # 217.9 do not hold a 218th
     shown = read(explorers.crosspod_explorer.html(cluster_name="dgx-h100", pp=4))
     assert shown["threshold a pod"] == show(crosspod.critical_pod_tokens(989e12, 50e9, 4), "token")
 
@@ -97,6 +98,7 @@ def test_predict_explorer_shows_the_predictors_numbers() -> None:
         shown = read(explorer.html(**changes))
         assert shown["seconds a step"] == show(again.seconds, "s")
         assert shown["80% interval"] == f"{show(again.low, 's')} to {show(again.high, 's')}"
+        assert f"between {show(again.low, 's')} and {show(again.high, 's')}" in explorer.html(**changes)
         assert shown["MFU, attention counted causal"] == show(again.mfu_causal, "%")
         assert ("not known, so wider" in shown) == bool(again.unknown)
     widths = [float(w) for w in re.findall(r'<rect[^>]* width="([\d.]+)"', explorer.html())]

@@ -139,7 +139,7 @@ def awake(profile: BrowserContext, site: str) -> Iterator[Visit]:
 def test_values_are_typed_shared_reset_and_saved(awake: Visit) -> None:
     page = awake.page
     place = page.locator("#dp_explorer")
-    assert state(place) == {"cluster_name": "dgx-a100", "chips": "2,048", "batch": "4,000,000"}
+    assert state(place) == {"cluster_name": "dgx-a100", "chips": "2,048", "batch": "4,194,304"}
     box, before = place.locator("input[type=text][data-name=batch]"), draws(place)
     box.fill("8M")
     box.press("Enter")
