@@ -39,7 +39,7 @@ class Row:
         return abs(self.formula - self.common_clock) <= 1e-9 * max(1.0, self.common_clock)
 
 
-_TURN = "with F&B below F + B it is the common clock, on the devices at the turn, where most work is paired"
+_TURN = "for ω below 1 the formula gives the common clock, on the devices at the turn, where most work is paired"
 # name, p, m, chunks, times, overlap, why it differs (empty: it does not)
 CASES: tuple[tuple[str, int, int, int | None, Times, float, str], ...] = (
     ("gpipe", 4, 8, None, (1, 1, 1), 1.0, ""),
