@@ -102,7 +102,7 @@ def hardware() -> Table:
                 show(tp.max_degree(llama.d_ff, peak, c.levels[0].chip_egress(1)), ""),
             )
         )
-    head = ("machine", "bf16", "HBM", "egress inside", "inside", "across", "domain, across", "TP of 70B")
+    head = ("machine", "bf16", "HBM", "egress inside", "inside", "across", "domain, across", "TP of 70B, one axis")
     title = "Machines: egress of one chip, dense peak, tokens per chip inside a domain and across (the larger decides)"
     return Table(title, head, tuple(rows))
 
@@ -123,10 +123,10 @@ def strategies() -> Table:
                 "layers",
                 "B/X D e/Y a boundary",
                 "the same",
-                "threshold of the rest / PP; bubble (p-1)/(vm+p-1)",
+                "threshold of the rest / p; bubble (p-1)/(vm+p-1)",
                 "1/p",
             ),
-            ("DP across pods", "batch", "0", "8DF a pod", "B/pod > C/(W PP)", "as inside"),
+            ("DP across pods", "batch", "0", "8DF a pod", "B/pod > C/(W_dcn p)", "as inside"),
         ),
     )
 
@@ -165,7 +165,7 @@ def llama_rows() -> Table:
     fabric = hybrid.critical_tokens(v5p.chip.flops("bf16"), 2 * axis, axis, m.d_ff)
     bubbles = [show(pp.bubble_of_total(8, 8, v), "%") for v in (1, 5)]
     rows = (
-        ("parameters, 6NT", f"{show(n_params(m), 'param')}, {show(flops, 'FLOP')}"),
+        ("parameters, 6 N_params T", f"{show(n_params(m), 'param')}, {show(flops, 'FLOP')}"),
         ("state, 16 B a parameter", show(n_params(m) * RECIPES["bf16"].total, "B")),
         ("8960 H100 at 40% MFU", f"{show(budget.seconds(flops, chips, peak, 0.4), 's')}, {hours[0]} GPU-hours"),
         ("reported", f"{hours[1]} GPU-hours: {show(budget.mfu(flops, run.chip_seconds, peak), '%')} MFU"),
@@ -200,16 +200,16 @@ def schedules() -> Table:
 def budget_rows() -> Table:
     """The formulas of a budget."""
     rows = (
-        ("training FLOPs", "6 N T (a third more to recompute all)"),
+        ("training FLOPs", "6 N_params T (a third more to recompute all)"),
         ("attention FLOPs", "causal: 6 L S H h a token, both passes"),
-        ("days", "6NT / (N_chips C MFU 86400)"),
+        ("days", "6 N_params T / (N C MFU 86400)"),
         ("dollars", "chips x hours x price, / goodput"),
-        ("MFU cap, FSDP", "(B/N) / (C/(W PP)), at most 1"),
-        ("MFU cap, DP", "3 / (1 + 2 r), r = (C/W)/(B/N) > 1"),
+        ("MFU cap, FSDP", "(B/N) / (C/(W p)), at most 1"),
+        ("MFU cap, DP", "3 / (1 + 2ρ), if ρ = C/(W p) / (B/N) > 1"),
         ("checkpoint every", "sqrt(2 x saving x time between failures)"),
-        ("checkpoints kept", "T D L 2 B / Y of a group's tokens in flight"),
-        ("gathered layer", "2 B x parameters of a layer / Y"),
-        ("logits", "4 B x tokens x vocabulary / Y"),
+        ("checkpoints kept", "e D L x a group's tokens in flight / Y"),
+        ("gathered layer", "e x parameters of a layer / Y"),
+        ("logits", "4 bytes x tokens x vocabulary / Y"),
     )
     return Table("Budget and memory", ("what", "formula"), rows)
 

@@ -126,8 +126,13 @@ class Repeat:
 
     @property
     def spread(self) -> float:
-        """Slowest over fastest, less 1: what no predictor that sees these columns can know."""
+        """Slowest over fastest, less 1."""
         return self.seconds[-1] / self.seconds[0] - 1
+
+    @property
+    def floor(self) -> float:
+        """How far off the best single prediction is at the two ends: 2ab/(a+b) for a and b seconds, (b-a)/(b+a) off."""
+        return (self.seconds[-1] - self.seconds[0]) / (self.seconds[-1] + self.seconds[0])
 
 
 def repeats(scored: Sequence[Scored]) -> list[Repeat]:
@@ -142,6 +147,11 @@ def repeats(scored: Sequence[Scored]) -> list[Repeat]:
 def repeat_spread(name: str, q: float = 0.5) -> float:
     """Quantile of the spread of repeated measurements of one split."""
     return quantile([r.spread for r in repeats(split(name))], q)
+
+
+def repeat_floor(name: str, q: float = 0.5) -> float:
+    """Quantile of the least error that one prediction for each configuration of a split can have."""
+    return quantile([r.floor for r in repeats(split(name))], q)
 
 
 # runs by name ----------------------------------------------------------------------------------------------------

@@ -73,6 +73,16 @@ def test_repeats_are_one_configuration_each() -> None:
     assert reality.repeat_spread("dev") < 0.1
 
 
+def test_no_single_prediction_is_nearer_than_the_floor() -> None:
+    for r in reality.repeats(reality.split("dev")):
+        low, high = r.seconds[0], r.seconds[-1]
+        tried = [low + (high - low) * i / 1000 for i in range(1001)]
+        best = min(max(abs(x / low - 1), abs(x / high - 1)) for x in tried)
+        assert best == pytest.approx(r.floor, abs=1e-3 * r.spread)
+    spread = reality.repeat_spread("dev")
+    assert reality.repeat_floor("dev") == pytest.approx(spread / (2 + spread), rel=1e-4)
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="no measured run in split 'test': use one of context, dev, moe"):
         reality.split("test")
