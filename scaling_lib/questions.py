@@ -74,7 +74,8 @@ class Question:
     """One question of the bank.
 
     prompt, hints, steps and traps are templates: `{name}` is a parameter or derived value, `{name:unit}` shows it with
-    a unit; `{name:model}`, `{name:chip}`, `{name:cluster}`, `{name:machine}` and `{name:gpu}` show a catalogue entry.
+    a unit, `{name:unit|5}` with 5 figures where 4 would not lead to the answer; `{name:model}`, `{name:chip}`,
+    `{name:cluster}`, `{name:machine}` and `{name:gpu}` show a catalogue entry.
     draw: options of each parameter; an option that is a mapping is merged into the parameters.
     answer: name of the derived SI value, or of the key of the right option. unit: what a bare number is read in.
     steps: templates under the keys of STEPS, in that order. says: the answer in 30 s, 2 min and 5 min.
@@ -253,6 +254,8 @@ _TITLES: dict[str, Callable[[str], str]] = {
 
 def _shown(value: Any, spec: str) -> str:
     """One value of a template as text."""
+    spec, _, told = spec.partition("|")
+    figures = int(told or 4)
     if spec in _TITLES:
         return _TITLES[spec](value)
     if isinstance(value, str):
@@ -260,10 +263,10 @@ def _shown(value: Any, spec: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if not spec:
-        return f"{value:,}" if isinstance(value, int) else figures_of(value)
+        return f"{value:,}" if isinstance(value, int) else figures_of(value, figures)
     if spec in ("s", "USD", "USD/s", "B", "B/s", "FLOP", "FLOP/s", "GiB", "%"):
-        return trim(show(value, spec, 4))
-    return in_unit(value, spec)
+        return trim(show(value, spec, figures))
+    return in_unit(value, spec, figures)
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

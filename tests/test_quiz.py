@@ -336,6 +336,9 @@ def test_a_template_must_name_what_is_computed() -> None:
         fill("{n}, {x}, {b:GB}, {m:model}", {"n": 4194304, "x": 0.5, "b": 5e9, "m": "llama-3-70b"})
         == "4,194,304, 0.5, 5 GB, Llama 3 70B"
     )
+    assert fill("{n:token/chip} {n:token/chip|5} {n:|6} {n:GB|3}", {"n": 2472.531}) == (
+        "2,473 tokens per chip 2,472.5 tokens per chip 2,472.53 2.47e-6 GB"
+    )
 
 
 def test_banks_are_checked_when_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,12 +252,12 @@ QUESTIONS = (
     Question(
         "budget.train_flops_moe",
         "numeric",
-        "{model:model} is a mixture of experts: {total:Gparam} in all, {params:Gparam} active for a token. FLOPs to train it on "
+        "{model:model} is a mixture of experts: {total:Gparam} in all, {params:Gparam|5} active for a token. FLOPs to train it on "
         "{tokens:Ttoken} by the rule of six?",
         (
             "Which parameters does a token meet?",
-            "6 N_active T.",
-            "N_active = {params:Gparam}.",
+            "6 N_params T, with the parameters that a token meets.",
+            "N_params = {params:Gparam|5}.",
         ),
         canonical={**RUN, "model": "deepseek-v3", "tokens": 14.8e12},
         draw={"model": MOE, "tokens": (1e12, 2e12, 5e12, 14.8e12)},
@@ -272,7 +272,7 @@ QUESTIONS = (
             ),
             Trap("the forward pass alone", "flops_forward", "training costs six FLOPs a parameter and token, not two."),
         ),
-        steps={"flops": "6 x {params:Gparam} x {tokens:Ttoken}."},
+        steps={"flops": "6 x {params:Gparam|5} x {tokens:Ttoken}."},
         importance=4,
         minutes=2,
         tags=("flops", "moe"),
@@ -364,7 +364,7 @@ QUESTIONS = (
         (
             "What is paid for, and how much of it does the run take?",
             "6 N_params T / (C x MFU) x price.",
-            "{chip_time:GPU*h} at {rate:USD/s}.",
+            "{chip_time:GPU*h|5} at {rate:USD/s}.",
         ),
         canonical={
             "model": "llama-3-70b",
@@ -384,7 +384,7 @@ QUESTIONS = (
         ),
         steps={
             "flops": "6 x {params:Gparam} x {tokens:Ttoken}.",
-            "rates": "{peak:FLOP/s} x {mfu:%} a GPU: {chip_time:GPU*h}.",
+            "rates": "{peak:FLOP/s} x {mfu:%} a GPU: {chip_time:GPU*h|5}.",
             "knob": "Times {rate:USD/s}.",
         },
         follow_ups=("Which costs are missing from this?",),
@@ -1008,7 +1008,7 @@ QUESTIONS = (
         traps=(Trap("the forward pass alone", "forward", "training costs six FLOPs a parameter and token, not two."),),
         steps={
             "flops": "6 x {params:Gparam} x {tokens:Ttoken}.",
-            "rates": "{chip_time:GPU*h}.",
+            "rates": "{chip_time:GPU*h|5}.",
             "knob": "x {rate:USD/s}.",
         },
         tags=("estimate", "money"),

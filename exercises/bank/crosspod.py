@@ -239,8 +239,8 @@ QUESTIONS = (
         ),
         steps={
             "flops": "Call forward 1, then backward is 2.",
-            "compare": "{batch_pod:token/pod} against {need:token/pod}: backward takes {wait} times its compute.",
-            "knob": "3 / (1 + 2 x {wait}).",
+            "compare": "{batch_pod:token/pod} against {need:token/pod}: backward takes {wait:|5} times its compute.",
+            "knob": "3 / (1 + 2 x {wait:|5}).",
         },
         tags=("mfu",),
         book="3 / (1 + 2 * crosspod.critical_pod_tokens(h100_peak, nic_egress) / (16777216 / 2048))",

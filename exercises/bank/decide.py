@@ -121,7 +121,7 @@ QUESTIONS = (
         "numeric",
         "{chips} GPUs of {cluster:cluster} with PP {pp} across nodes: how many tokens per GPU hide the weight and gradient traffic "
         "(many-node limit)?",
-        ("A GPU holds 1/PP of the layers.", "C/(W_node p).", "{flat:token/chip} over {pp}."),
+        ("A GPU holds 1/PP of the layers.", "C/(W_node p).", "{flat:token/chip|5} over {pp}."),
         canonical=PLAN,
         draw=PLAN_DRAW,
         derive=_piped,
@@ -131,7 +131,7 @@ QUESTIONS = (
             Trap("no pipeline", "flat", "each GPU moves only 1/{pp} of the layers."),
             Trap("the wrong way round", "up", "less traffic lowers the threshold."),
         ),
-        steps={"bytes": "1/{pp} of the layers.", "compare": "{flat:token/chip} without.", "knob": "/ {pp}."},
+        steps={"bytes": "1/{pp} of the layers.", "compare": "{flat:token/chip|5} without.", "knob": "/ {pp}."},
         importance=5,
         minutes=2,
         tags=("threshold", "pipeline"),
@@ -146,7 +146,7 @@ QUESTIONS = (
         (
             "How many tokens does a GPU have, and how many would it need?",
             "p = (C/W_node)/(B/N).",
-            "{flat:token/chip} over {have:token/chip}.",
+            "{flat:token/chip|5} over {have:token/chip}.",
         ),
         canonical=PLAN,
         draw=PLAN_DRAW,
@@ -158,7 +158,7 @@ QUESTIONS = (
             Trap("one card for one GPU", "card", "a node sends with all its cards."),
         ),
         steps={
-            "compare": "{have:token/chip} against {flat:token/chip}.",
+            "compare": "{have:token/chip} against {flat:token/chip|5}.",
             "knob": "Their ratio; take the next divisor of {layers} layers.",
         },
         importance=5,
@@ -384,7 +384,7 @@ QUESTIONS = (
         (
             "How many tokens would a GPU need without a pipeline, and how many has it?",
             "threshold over tokens per GPU.",
-            "{flat:token/chip} over {have:token/chip}.",
+            "{flat:token/chip|5} over {have:token/chip}.",
         ),
         canonical={**PLAN, "chips": 4096, "batch": 2097152},
         draw=PLAN_DRAW,
@@ -392,7 +392,7 @@ QUESTIONS = (
         answer="needed",
         unit="stage",
         traps=(Trap("one card for one GPU", "card", "all cards of a node send."),),
-        steps={"compare": "{flat:token/chip} over {have:token/chip}."},
+        steps={"compare": "{flat:token/chip|5} over {have:token/chip}."},
         minutes=1,
         tags=("estimate",),
     ),
@@ -404,7 +404,7 @@ QUESTIONS = (
         (
             "Turn the threshold round.",
             "B/N >= C/(W_node p), so N = B p W_node/C.",
-            "{piped:token/chip} are needed, {batch} are there.",
+            "{piped:token/chip|5} are needed, {batch} are there.",
         ),
         canonical={"cluster": "dgx-h100", "batch": 4194304, "pp": 4},
         draw={
@@ -421,8 +421,8 @@ QUESTIONS = (
             Trap("one card for one GPU", "card", "all cards of a node send."),
         ),
         steps={
-            "compare": "{flat:token/chip} without a pipeline, {piped:token/chip} with it.",
-            "knob": "{batch} / {piped:token/chip}.",
+            "compare": "{flat:token/chip|5} without a pipeline, {piped:token/chip|5} with it.",
+            "knob": "{batch} / {piped:token/chip|5}.",
         },
         follow_ups=("Which is cheaper, a larger batch or a longer pipeline?",),
         difficulty=3,

@@ -323,7 +323,7 @@ QUESTIONS = (
         (
             "First the tokens per GPU, then all GPUs.",
             "B = X C/W_node.",
-            "C/W_node = {tokens:token/chip}, X = {chips}.",
+            "C/W_node = {tokens:token/chip|5}, X = {chips}.",
         ),
         canonical={"cluster": "dgx-h100", "chips": 1024},
         draw={"cluster": NODES, "chips": (64, 128, 256, 512, 1024, 2048, 4096)},
@@ -339,8 +339,8 @@ QUESTIONS = (
             "flops": "8BDF/X per GPU backward.",
             "bytes": "8DF per layer leaves each node.",
             "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}.",
-            "compare": "Compute-bound above {tokens:token/chip}.",
-            "knob": "B = {chips} x {tokens:token/chip}.",
+            "compare": "Compute-bound above {tokens:token/chip|5}.",
+            "knob": "B = {chips} x {tokens:token/chip|5}.",
         },
         follow_ups=("Does the optimizer still converge well at this batch?",),
         importance=5,
@@ -356,7 +356,7 @@ QUESTIONS = (
         (
             "Each GPU must keep enough tokens.",
             "X = B W_node / C.",
-            "C/W_node = {need:token/chip}.",
+            "C/W_node = {need:token/chip|5}.",
         ),
         canonical={"cluster": "dgx-h100", "batch": 4194304},
         draw={"cluster": NODES, "batch": (524288, 1048576, 2097152, 4194304, 8388608, 16777216)},
@@ -370,9 +370,9 @@ QUESTIONS = (
         steps={
             "flops": "8BDF/X per GPU.",
             "bytes": "8DF per layer and node.",
-            "rates": "C/W_node = {need:token/chip}.",
+            "rates": "C/W_node = {need:token/chip|5}.",
             "compare": "B/X must stay above it.",
-            "knob": "X = {batch} / {need:token/chip}.",
+            "knob": "X = {batch} / {need:token/chip|5}.",
         },
         tags=("threshold", "gpu", "batch"),
         book="4194304 / dp.critical_tokens(h100_peak, node_egress)",
@@ -456,7 +456,7 @@ QUESTIONS = (
         (
             "Which pass waits for the network, and how much longer does it take below the threshold?",
             "Forward 1, backward 2 times (C/W_node)/(B/X): MFU cap = 3 / (1 + 2 (C/W_node)/(B/X)).",
-            "B/X = {have:token/chip}, C/W_node = {need:token/chip}.",
+            "B/X = {have:token/chip}, C/W_node = {need:token/chip|5}.",
         ),
         canonical={"cluster": "dgx-h100", "batch": 4194304, "chips": 8960},
         draw={
@@ -476,7 +476,7 @@ QUESTIONS = (
         steps={
             "flops": "Call forward 1, then backward is 2: each GPU has {have:token/chip}.",
             "bytes": "Forward none, backward the all-reduce.",
-            "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}: it hides from {need:token/chip} on.",
+            "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}: it hides from {need:token/chip|5} on.",
             "compare": "Backward waits: it takes {ratio} times its compute.",
             "knob": "3 / (1 + 2 x {ratio}).",
         },
@@ -592,7 +592,7 @@ QUESTIONS = (
         (
             "The all-reduce runs once a step, the compute once a microbatch.",
             "rounds = (C/W_node) / tokens a microbatch.",
-            "C/W_node = {need:token/chip}, {micro} tokens a microbatch.",
+            "C/W_node = {need:token/chip|5}, {micro} tokens a microbatch.",
         ),
         canonical={"cluster": "dgx-h100", "micro": 512, "chips": 512},
         draw={"cluster": NODES, "micro": (128, 256, 512), "chips": (64, 128, 512, 2048)},
@@ -611,9 +611,9 @@ QUESTIONS = (
         steps={
             "flops": "Each microbatch of {micro} tokens adds compute.",
             "bytes": "Gradients are sent once a step.",
-            "rates": "The all-reduce takes as long as {need:token/chip} compute.",
-            "compare": "rounds x {micro} against {need:token/chip}.",
-            "knob": "{need:token/chip} / {micro}; round up in practice.",
+            "rates": "The all-reduce takes as long as {need:token/chip|5} compute.",
+            "compare": "rounds x {micro} against {need:token/chip|5}.",
+            "knob": "{need:token/chip|5} / {micro}; round up in practice.",
         },
         tags=("small", "batch"),
         book="dp.critical_tokens(h100_peak, node_egress) / 512",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling_lib import Job, ParallelPlan, cluster, fsdp, model, n_params, recipe
+from scaling_lib import Job, ParallelPlan, cluster, collectives, fsdp, model, n_params, recipe
 from scaling_lib.claims import claim
 from scaling_lib.memory import state_bytes_per_param
 from scaling_lib.questions import Option, Point, Question, Trap
@@ -58,6 +58,14 @@ def _threshold(p: Any) -> dict[str, Any]:
         "tokens_nic": fsdp.critical_tokens(peak, c.levels[1].egress),
         "tokens_both": need / 2,
     }
+
+
+def sent_in_a_step(size: float, chips: int, zero: int) -> float:
+    """Bytes of one layer that a chip sends in a step of one microbatch; size: its bf16 weights, zero: ZeRO stage."""
+    if zero == 0:
+        return float(collectives.sent_bytes("all_reduce", size, chips))
+    gather, scatter = (collectives.sent_bytes(op, size, chips) for op in ("all_gather", "reduce_scatter"))
+    return float((2 if zero == 3 else 1) * gather + scatter)
 
 
 def _state(p: Any) -> dict[str, Any]:
@@ -227,8 +235,8 @@ QUESTIONS = (
             "flops": "Forward 4BDF/X, backward 8BDF/X.",
             "bytes": "Forward 4DF, backward 8DF.",
             "rates": "C = {peak:FLOP/s}, W_node = {node:B/s}.",
-            "compare": "Both passes: B/X > C/W_node = {need:token/chip}.",
-            "knob": "{chips} x {need:token/chip}.",
+            "compare": "Both passes: B/X > C/W_node = {need:token/chip|5}.",
+            "knob": "{chips} x {need:token/chip|5}.",
         },
         follow_ups=("How does keeping the weights between the passes change this?",),
         importance=5,
@@ -281,7 +289,7 @@ QUESTIONS = (
         (
             "Everything is divided, nothing is kept whole.",
             "N_params x bytes per parameter / X.",
-            "N_params = {params:Gparam}, {each} bytes, X = {chips}.",
+            "N_params = {params:Gparam|5}, {each} bytes, X = {chips}.",
         ),
         canonical={"model": "llama-3-70b", "chips": 1024, "recipe": "bf16"},
         draw=STATE_DRAW,
@@ -297,7 +305,7 @@ QUESTIONS = (
             Trap("nothing sharded", "whole", "FSDP divides the state by the {chips} chips."),
             Trap("the optimizer alone", "optimizer", "weights and gradients count too."),
         ),
-        steps={"bytes": "{params:Gparam} x {each} bytes = {total:B}.", "knob": "/ {chips}."},
+        steps={"bytes": "{params:Gparam|5} x {each} bytes = {total:B|5}.", "knob": "/ {chips}."},
         difficulty=1,
         importance=4,
         minutes=2,
@@ -366,7 +374,7 @@ QUESTIONS = (
         (
             "Tokens per GPU against the threshold.",
             "(B/X)/(C/W_node).",
-            "{have:token/chip} against {need:token/chip}.",
+            "{have:token/chip} against {need:token/chip|5}.",
         ),
         canonical={"cluster": "dgx-h100", "chips": 8960, "batch": 4194304},
         draw={
@@ -384,7 +392,7 @@ QUESTIONS = (
         ),
         steps={
             "flops": "Compute is proportional to {have:token/chip}.",
-            "bytes": "Traffic takes as long as {need:token/chip} of compute.",
+            "bytes": "Traffic takes as long as {need:token/chip|5} of compute.",
             "compare": "Comms-bound.",
             "knob": "Their ratio.",
         },
@@ -708,5 +716,27 @@ QUESTIONS = (
         steps={"bytes": "{total:B} in all.", "knob": "/ {chips}."},
         minutes=1,
         tags=("estimate", "memory"),
+    ),
+    Question(
+        "fsdp.code_sent",
+        "code",
+        "Write a function of `size` (bytes of a layer's bf16 weights), `chips` and `zero` (ZeRO stage, 0 to 3) that returns the bytes "
+        "of this layer that a chip sends in one step of one microbatch: ring collectives, bf16 gradients, FSDP is stage 3.",
+        (
+            "Which collectives does each stage need for weights and gradients?",
+            "An all-gather or reduce-scatter sends V (n-1)/n, an all-reduce twice that.",
+            "Stages 0 to 2 move the layer twice, stage 3 three times.",
+        ),
+        canonical={"size": 939_524_096, "chips": 1024, "zero": 3},
+        draw={"size": (100_000_000, 400_000_000, 939_524_096), "chips": (2, 8, 64), "zero": (0, 1, 2, 3)},
+        derive=lambda p: {"sent": sent_in_a_step(p.size, p.chips, p.zero)},
+        reference=sent_in_a_step,
+        arguments=("size", "chips", "zero"),
+        steps={
+            "bytes": "Stage 0: an all-reduce of gradients. Stages 1 and 2: a reduce-scatter of gradients, an all-gather of new weights. Stage 3: "
+            "gathers in forward and backward, and the reduce-scatter.",
+            "knob": "`def sent(size, chips, zero): return (3 if zero == 3 else 2) * size * (chips - 1) / chips`",
+        },
+        tags=("code",),
     ),
 )

@@ -267,7 +267,7 @@ QUESTIONS = (
         "numeric",
         "By what factor does full recomputation shrink the activations a layer of {model:model} keeps ({tokens} tokens, TP {tp}, fused "
         "attention)?",
-        ("Kept without over kept with.", "all inputs over one checkpoint.", "{kept:MB} against {full:MB}."),
+        ("Kept without over kept with.", "all inputs over one checkpoint.", "{kept:MB|5} against {full:MB|5}."),
         canonical=LAYER,
         draw={"model": (*DENSE, "gpt-3-175b"), "tokens": (4096, 8192), "tp": (2, 4, 8)},
         derive=_layer,
@@ -275,7 +275,7 @@ QUESTIONS = (
         unit="ratio",
         tolerance=0.03,
         traps=(Trap("the inverse", "inverse", "how many times smaller was asked."),),
-        steps={"bytes": "{kept:MB} without, {full:MB} with.", "knob": "Their ratio; paid with a third more FLOPs."},
+        steps={"bytes": "{kept:MB|5} without, {full:MB|5} with.", "knob": "Their ratio; paid with a third more FLOPs."},
         difficulty=3,
         tags=("activations",),
         needs=("shape",),

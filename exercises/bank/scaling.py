@@ -535,7 +535,7 @@ QUESTIONS = (
         (
             "Tokens per GPU must stay.",
             "B = X C/W_node.",
-            "C/W_node = {need:token/chip}, X = {chips2}.",
+            "C/W_node = {need:token/chip|5}, X = {chips2}.",
         ),
         canonical={"cluster": "dgx-h100", "chips": 512, "factor": 4},
         draw={"cluster": NODES, "chips": (64, 128, 512, 1024), "factor": (2, 4, 8)},
@@ -548,8 +548,8 @@ QUESTIONS = (
             Trap("the inner network", "inside", "the group spans nodes."),
         ),
         steps={
-            "compare": "Each GPU needs {need:token/chip}.",
-            "knob": "{chips2} x {need:token/chip}.",
+            "compare": "Each GPU needs {need:token/chip|5}.",
+            "knob": "{chips2} x {need:token/chip|5}.",
         },
         follow_ups=("What limits the batch from above?",),
         tags=("weak-scaling", "batch"),
@@ -690,7 +690,7 @@ QUESTIONS = (
         (
             "What does one parameter cost for one token, forward and backward?",
             "6 N_params B.",
-            "N_params = {params:Gparam}, B = {batch}.",
+            "N_params = {params:Gparam|5}, B = {batch}.",
         ),
         canonical={"model": "llama-3-70b", "cluster": "dgx-h100", "batch": 4194304, "chips": 8960, "mfu": 0.4},
         draw={"model": ("llama-3-8b", "llama-3-70b", "llama-3-405b"), "batch": (1048576, 4194304, 16777216)},
@@ -700,7 +700,7 @@ QUESTIONS = (
         traps=(
             Trap("the forward pass alone", "flops_forward", "training costs six FLOPs a parameter and token, not two."),
         ),
-        steps={"flops": "6 x {params:Gparam} x {batch}."},
+        steps={"flops": "6 x {params:Gparam|5} x {batch}."},
         minutes=1,
         tags=("estimate",),
         book="budget.train_flops(n_params(llama), 4194304)",
