@@ -269,7 +269,8 @@ def test_rules_left_out_of_the_style_sheet_change_nothing(visit: Visit, site: st
 def test_pages_that_are_no_chapters_are_quiet_and_accessible(visit: Visit, site: str, name: str) -> None:
     page = open_page(visit, site, f"{name}.html")
     for scheme, width in (("light", 1280), ("dark", 390)):
-        wear(visit, scheme, width)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         assert violations(page) == [], f"{scheme}, {width} pixels"
         assert page.evaluate(CONTRAST) == [], f"{scheme}, {width} pixels"
     assert page.locator("meta[name=description]").get_attribute("content")
