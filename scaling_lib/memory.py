@@ -145,11 +145,11 @@ def _activation_rows(s: _Sizes, at: Stage, heads: Any) -> list[Part]:
     layers = at.dense_layers * s.kept[0] + at.moe_layers * s.kept[1]
     return [
         Part("activations/kept", at.in_flight / at.copies * layers, "in flight x layers x bytes kept a layer"),
-        Part("activations/embedding dropout", mask, "in flight x T D, unfused recipe only"),
+        Part("activations/embedding dropout", mask, "in flight x T D/Y, unfused recipe only"),
         Part(
             "activations/head inputs",
             2 * s.job.element_bytes * wide * (at.head > 0) * heads,
-            "2 T D e for the final norm and the head",
+            "2 T D e/Y for the final norm and the head",
         ),
     ]
 
@@ -206,14 +206,18 @@ def _other_rows(s: _Sizes, at: Stage, heads: Any, at_loss: bool) -> list[Part]:
     )
     return [
         Part("transient/recomputed layer", none if at_loss else working, "whole layer/k (full), scores (selective)"),
-        Part("transient/activation gradients", none if at_loss else back, "2 T D e + 2 T F e/Y gated, T F e/Y not"),
+        Part(
+            "transient/activation gradients",
+            none if at_loss else back,
+            "(2 T D + 2 T F) e/Y gated, (2 T D + T F) e/Y not",
+        ),
         Part("transient/logits", logits * e * (at_loss and not fused_loss), "T V e/Y, none with a fused loss"),
         Part(
             "transient/fp32 loss",
             logits * BYTES["fp32"] * (heads if at_loss else heads - 1),
             "4 T V/Y, softmax turned into its gradient in place",
         ),
-        Part("transient/communication buffers", buffers, "T D e (TP gather) + 2 T D e (PP) + 4 T K h e/Y (CP ring)"),
+        Part("transient/communication buffers", buffers, "T D e (TP gather) + 2 T D e/Y (PP) + 4 T K h e/Y (CP ring)"),
     ]
 
 
@@ -278,6 +282,7 @@ def ledger(job: Job, allowance: Allowance | None = None) -> Ledger:
 
     allowance: for context, NCCL and fragmentation; None takes `assumed_allowance`. Plans may be arrays.
     Letters: P parameters of the stage, X data group, Y TP, T tokens of a microbatch on the chip, e bytes an element.
+    Rows of T D/Y are cut so by sequence parallelism; without it they are whole.
     Raises ValueError for an unknown schedule, attention, recomputation or ZeRO stage.
     """
     return reduce(_fuller, _moments(job, allowance))
