@@ -82,6 +82,14 @@ def p2p(size: Any, egress: Any, hop: Any = 0.0) -> Any:
     return size / egress + hop
 
 
+def level_gather(size: Any, members: Any, below: Any, chip_egress: Any) -> Any:
+    """Seconds of a gather at one level of a hierarchy: V (n_i - 1)/(n_i k_i W_i). Equation: eq-level-gather.
+
+    members: n_i subtrees that exchange. below: k_i participants inside each, which send together, W_i byte/s each.
+    """
+    return size * ((members - 1) / members) / (below * chip_egress)
+
+
 def hierarchical(op: str, size: Any, hops: Sequence[Hop]) -> Any:
     """Seconds of a collective over the levels a group crosses, bandwidth only: the slowest level decides.
 
@@ -96,8 +104,8 @@ def hierarchical(op: str, size: Any, hops: Sequence[Hop]) -> Any:
         if op == "all_reduce" and hop.level.in_network_reduction:
             seconds = (hop.members > 1) * all_reduce_in_network(size, hop.egress)
         else:
-            share = (hop.members - 1) / hop.members
-            seconds = (2.0 if op == "all_reduce" else 1.0) * size * share / hop.egress
+            once = level_gather(size, hop.members, 1, hop.egress)  # the egress of a hop is that of a whole subtree
+            seconds = (2.0 if op == "all_reduce" else 1.0) * once
         slowest = maximum(slowest, seconds)
     return slowest
 

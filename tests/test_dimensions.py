@@ -55,6 +55,7 @@ ROWS: dict[str, tuple[Any, str]] = {
     "collectives.all_to_all": (NONE, "s"),
     "collectives.all_to_all_ring": (NONE, "s"),
     "collectives.p2p": (NONE, "s"),
+    "collectives.level_gather": (NONE, "s"),
     "collectives.links_passed": (NONE, ""),
     "dp.forward_flops": (MATMUL, "FLOP"),
     "dp.backward_flops": (MATMUL, "FLOP"),
