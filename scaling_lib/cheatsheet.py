@@ -22,7 +22,7 @@ PRINT = (
     "grid-template-columns: repeat(auto-fit, minmax(min(100%, 20em), 1fr)); }"
     # the site's own rules for tables and headings are more specific than these, hence !important
     "@page { size: A4; margin: 10mm; } @media print {"
-    f" {_ALONE} section > :not(h1):not(:has(.cheatsheet)), {_ALONE} .cell_input, {_ALONE} h1 .headerlink"
+    f" {_ALONE} section > :not(h1):not(:has(.cheatsheet)), {_ALONE} :is(.cell_input, .sheets, h1 .headerlink)"
     " { display: none !important; }"
     f" {_ALONE} :is(main, article, section, div) {{ margin: 0; padding: 0; border: 0; max-width: none; }}"
     f" {_ALONE} h1 {{ font-size: 14pt !important; margin: 0 0 2mm !important; text-align: left !important; }}"
