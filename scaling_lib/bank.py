@@ -15,7 +15,8 @@ from scaling_lib.catalogue import near
 from scaling_lib.questions import Question, QuestionError
 
 STEMS = (
-    "scaling", "collectives", "memory", "dp", "fsdp", "tp", "hybrid", "pp", "crosspod", "budget", "decide", "interview",
+    "scaling", "collectives", "memory", "dp", "fsdp", "tp", "hybrid", "pp", "crosspod", "budget", "decide", "reality",
+    "interview",
 )  # fmt: skip
 
 
