@@ -24,4 +24,5 @@ def test_the_cheat_sheet_is_one_page(browser: Browser, site: str) -> None:
     assert sheet.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "it is cut off at the right"
     assert not page.locator(".cell_input").first.is_visible()
     assert not page.locator("[data-question]").first.is_visible()
+    assert not page.locator(".sheets").is_visible()
     page.close()
