@@ -707,7 +707,7 @@ QUESTIONS = (
             Trap("10 bytes a parameter", "ten", "that leaves out the master copy and the gradients."),
             Trap("no optimizer", "inference", "Adam's moments and the master copy are missing."),
         ),
-        steps={"bytes": "{params:Gparam} x {each} B.", "compare": "{hbm:B} a chip.", "knob": "Divide."},
+        steps={"bytes": "{params:Gparam} x {each} bytes.", "compare": "{hbm:B} a chip.", "knob": "Divide."},
         tags=("memory",),
         book="n_params(model('deepseek-v3')) * recipe('bf16').total / chip('h200').hbm",
         needs=("hbm", "params"),

@@ -384,7 +384,7 @@ QUESTIONS = (
             "sends only activations, point to point. 16 microbatches per replica, interleaved, keep the bubble bearable.",
             "Numbers: 16M tokens over 128 replicas are 131 thousand tokens, 16 sequences of 8192. With p = m = 16 plain 1F1B idles 15/31; "
             "interleaving v chunks gives 15/(16 v + 15). ZeRO-1 rather than ZeRO-3, as gathers per microbatch would multiply traffic. "
-            "Reported 400 TFLOP/s per GPU, 40% MFU. TP stays on NVLink, DP outermost, over the slowest links. Memory agrees: 405B at 16 B "
+            "Reported 400 TFLOP/s per GPU, 40% MFU. TP stays on NVLink, DP outermost, over the slowest links. Memory agrees: 405B at 16 bytes "
             "over 128 GPUs is 51 GB without sharding the optimizer, which ZeRO-1 then cuts.",
         ),
         steps={"bytes": "1/16 of the gradients per GPU.", "knob": "2472/16 = 155 tokens per GPU."},

@@ -510,7 +510,7 @@ QUESTIONS = (
         steps={
             "bytes": "{title}: {each} bytes a parameter.",
             "compare": "The chip has {hbm:B}.",
-            "knob": "{hbm:B} / {each} B.",
+            "knob": "{hbm:B} / {each} bytes.",
         },
         importance=4,
         minutes=2,
@@ -570,7 +570,7 @@ QUESTIONS = (
             Trap(
                 "the state's bytes",
                 "state",
-                "what is resident ({wire} B gradients among 18) does not travel; the gradients do.",
+                "what is resident ({wire} bytes of gradients among 18) does not travel; the gradients do.",
             ),
         ),
         steps={
@@ -779,7 +779,7 @@ QUESTIONS = (
         "H100 can hold {said:Gparam} under pure data parallelism. What does its own ledger give?",
         (
             "What does one parameter cost by that ledger?",
-            "HBM / 16 B.",
+            "HBM / 16 bytes.",
             "HBM = {hbm:B}.",
         ),
         derive=_audit_max("max-model-h100", "dgx-h100"),
@@ -794,7 +794,7 @@ QUESTIONS = (
             Trap("12 bytes a parameter", "no_master", "the ledger has a master copy too."),
             Trap("weights alone", "weights_only", "2 bytes hold the weights and nothing of the optimizer."),
         ),
-        steps={"bytes": "2 + 2 + 4 + 4 + 4 = 16 bytes a parameter.", "knob": "{hbm:B} / 16 B."},
+        steps={"bytes": "2 + 2 + 4 + 4 + 4 = 16 bytes a parameter.", "knob": "{hbm:B} / 16 bytes."},
         importance=3,
         minutes=2,
         tags=("claim", "memory"),
@@ -810,7 +810,7 @@ QUESTIONS = (
         "ledger give?",
         (
             "What does one parameter cost by that ledger?",
-            "HBM / 16 B.",
+            "HBM / 16 bytes.",
             "HBM = {hbm:B}.",
         ),
         derive=_audit_max("max-model-v5p", "tpu-v5p"),
@@ -825,7 +825,7 @@ QUESTIONS = (
             Trap("12 bytes a parameter", "no_master", "the ledger has a master copy too."),
             Trap("weights alone", "weights_only", "2 bytes hold the weights and nothing of the optimizer."),
         ),
-        steps={"bytes": "2 + 2 + 4 + 4 + 4 = 16 bytes a parameter.", "knob": "{hbm:B} / 16 B."},
+        steps={"bytes": "2 + 2 + 4 + 4 + 4 = 16 bytes a parameter.", "knob": "{hbm:B} / 16 bytes."},
         minutes=2,
         tags=("claim", "memory"),
         claim="max-model-v5p",

@@ -490,7 +490,7 @@ QUESTIONS = (
         answer="state",
         unit="GB",
         traps=(Trap("weights alone", "weights", "{each} bytes a parameter are resident."),),
-        steps={"bytes": "{params:Gparam} x {each} B."},
+        steps={"bytes": "{params:Gparam} x {each} bytes."},
         minutes=1,
         tags=("estimate", "state"),
     ),
