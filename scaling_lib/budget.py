@@ -17,7 +17,7 @@ from scaling_lib.model import flops_per_token
 
 
 def train_flops(n_params: Any, tokens: Any) -> Any:
-    """Training FLOPs by the rule of six: 6 N T. Equation: eq-train-flops.
+    """Training FLOPs by the rule of six: 6 N_params T. Equation: eq-train-flops.
 
     n_params: parameters (active ones of a mixture). tokens: T. Source: Kaplan et al. 2020.
     """

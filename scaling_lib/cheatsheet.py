@@ -190,10 +190,10 @@ def schedules() -> Table:
         ("1F1B", "(p-1)(F+B)", "p - rank", show(pp.bubble_1f1b(p, f, i, w), "")),
         ("interleaved, v chunks", "(p-1)(F+B)/v", "somewhat more", show(pp.bubble_interleaved(p, v, f, i, w), "")),
         ("ZB-H1", "(p-1)(F+I-W)", "as 1F1B", show(pp.bubble_zb_h1(p, f, i, w), "")),
-        ("DualPipe", "(p/2-1)(F&B+B-3W)", "p+1, weights twice", show(pp.bubble_dualpipe(p, f, i, w), "")),
+        ("DualPipe", "(p/2-1)(ω(F+B)+B-3W)", "p+1, weights twice", show(pp.bubble_dualpipe(p, f, i, w), "")),
     )
     setting = f"p = {p}, F = I = W = 1, v = {v}; work {3 * m} slots at m = {m}"
-    title = f"Pipelines: idle time of a step, activations held; B = I + W; {setting}"
+    title = f"Pipelines: idle time of a step, activations held; B = I + W; ω = pair over F + B; {setting}"
     return Table(title, ("schedule", "idle", "microbatches", "slots"), rows)
 
 

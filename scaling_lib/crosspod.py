@@ -15,10 +15,10 @@ from scaling_lib.units import ceil_div
 
 
 def critical_pod_tokens(peak: Any, chip_egress: Any, pp: Any = 1) -> Any:
-    """Tokens per pod above which DP across pods is compute-bound: C / (W PP). Equation: eq-crosspod-threshold.
+    """Tokens per pod above which DP across pods is compute-bound: C / (W p). Equation: eq-crosspod-threshold.
 
     peak: FLOP/s of a chip. chip_egress: byte/s of one chip on the outer network; the chips of a pod cancel.
-    pp: pipeline stages that span pods: each chip then holds 1/PP of the layers and reduces as much less per token.
+    pp: pipeline stages that span pods: each chip then holds 1/p of the layers and reduces as much less per token.
     """
     return peak / (chip_egress * pp)
 

@@ -43,7 +43,7 @@ pp_explorer = Explorer(
         Slider("t_B", "input gradient, t_B", 0.5, 4, 1, step=0.5),
         Slider("t_W", "weight gradient, t_W", 0.5, 4, 1, step=0.5),
         Slider("p2p", "time of a hop", 0, 1, 0, step=0.25),
-        Slider("overlap", "pair: F&B over F + B", 0.5, 1, 1, step=0.05),
+        Slider("overlap", "a pair over its two parts, ω", 0.5, 1, 1, step=0.05),
     ),
     draw_pp,
 )
