@@ -62,6 +62,19 @@ def test_a_chapter_has_its_module_and_tests(stem: str) -> None:
     assert (ROOT / "tests" / f"test_{module}.py").is_file(), f"scaling_lib/{module}.py has no tests/test_{module}.py"
 
 
+@pytest.mark.parametrize("stem", [c for c in CHAPTERS if c not in PROSE - {"reality"}])
+def test_a_chapter_asks_for_two_guesses_with_their_ranges_and_answers_them(stem: str) -> None:
+    text = (BOOK / "src" / f"{stem}.md").read_text(encoding="utf-8")
+    asked = re.search(r"```{admonition} Before you read: two guesses\n:class: predict\n(.*?)\n```", text, re.DOTALL)
+    told = re.search(r"````{admonition} The two guesses\n:class: dropdown\n(.*?)\n````", text, re.DOTALL)
+    assert asked is not None
+    assert told is not None
+    first = "Write down each with a range you are 90% sure of. The answers are at the end of the page."
+    assert asked[1].startswith(first)
+    for part in (asked, told):
+        assert re.findall(r"(?m)^(\d)\. ", part[1]) == ["1", "2"]
+
+
 def test_the_table_of_contents_lists_exactly_the_chapters() -> None:
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     listed = [toc["root"], *files(toc)]
